@@ -1,6 +1,6 @@
 """The command ``crew-journal-client``: ``hook``, ``mcp`` and ``trust`` without the service's libraries.
 
-Why: a coding agent on another machine than the node needs nothing else. Invariant: standard library only.
+A coding agent on a different machine than the node needs nothing else. Invariant: standard library only.
 """
 
 from __future__ import annotations

@@ -276,14 +276,14 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
-            mode: search leaves out entries without any evidence and marks entries that do not count any more.
-                inject, for prompts, leaves out these, entries with too little evidence, and all entries if the hits
-                together do not show that the memory holds an answer.
+            mode: search leaves out entries without any evidence and marks entries that no longer count. inject,
+                for prompts, leaves out entries that no longer count or have too little evidence, and returns nothing
+                if the hits together do not show that the memory holds an answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RECALL, locals())
 
@@ -325,7 +325,7 @@ class Operations:
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
         return self._operate(RENDER, locals())
@@ -361,14 +361,14 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
-            mode: search leaves out entries without any evidence and marks entries that do not count any more.
-                inject, for prompts, leaves out these, entries with too little evidence, and all entries if the hits
-                together do not show that the memory holds an answer.
+            mode: search leaves out entries without any evidence and marks entries that no longer count. inject,
+                for prompts, leaves out entries that no longer count or have too little evidence, and returns nothing
+                if the hits together do not show that the memory holds an answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RECALL_BRIEF, locals())
 
@@ -433,7 +433,7 @@ class Operations:
             entry_id: Id of the entry; sending the same id and content again stores nothing.
             agent_id: The agent whose entry it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PUBLISH_ENTRY, locals())
 
@@ -455,7 +455,7 @@ class Operations:
             session: Only turns of this session (`trace_id`).
             agent_id: The agent whose conversations are searched, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONVERSATION_SEARCH, locals())
 
@@ -484,14 +484,14 @@ class Operations:
             text: The text to remember, up to the size of an entry (256 KiB).
             kind: Kind of the text: preference, decision, fact …
             about: The person or thing that it is about.
-            aliases: Other words that recall finds it by.
+            aliases: Other words by which recall finds the text.
             supersedes: Ids of entries that no longer count because of this one.
             valid_at: Time from which it is true, if that is not now.
             data_subject_id: The person whose personal data this is.
             entry_id: Id of the entry; sending the same id and text again stores nothing.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REMEMBER, locals())
 
@@ -522,7 +522,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             version: Sequence of a write: the document as it was after that write.
             as_of: Any sequence: the document as it was right after this sequence.
         """
@@ -561,7 +561,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             mode: `replace` (content is the whole text) or `append` (content is the added text).
             content: The text.
             write_id: The write's own id; the same id again writes nothing.
@@ -594,7 +594,7 @@ class Operations:
             write_id: The write's own id; the same id again writes nothing.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(APPEND_DAILY, locals())
 
@@ -616,7 +616,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENTS, locals())
 
@@ -643,7 +643,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             limit: Most versions.
         """
         return self._operate(DOCUMENT_VERSIONS, locals())
@@ -672,7 +672,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             from_version: Sequence of the older version; 0 for none.
             to_version: Sequence of the newer version; the present one if absent.
         """
@@ -702,7 +702,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             version: Sequence of the version; the last one with a text if absent.
             reason: The reason; it is recorded.
         """
@@ -731,7 +731,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             reason: The reason; it is recorded.
         """
         return self._operate(DOCUMENT_RETRACT, locals())
@@ -773,7 +773,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_FILE, locals())
 
@@ -804,7 +804,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_SEARCH, locals())
 
@@ -825,7 +825,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_INDEX, locals())
 
@@ -848,7 +848,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_REINDEX, locals())
 
@@ -877,7 +877,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew; AGENT and LEAD may name their own only.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SEARCH_MEMORY, locals())
 
@@ -891,7 +891,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_CONFIG, locals())
 
@@ -912,12 +912,12 @@ class Operations:
         Args:
             retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
                 default, all versions are kept.
-            scrubber: A text with credentials that is to be stored, in documents, entries, drawers and facts:
-                block refuses it, redact replaces them, warn stores it and says so, off stores it. By default
-                CREW_JOURNAL_SECRETS decides.
+            scrubber: What happens when a text to be stored (document, entry, drawer or fact) contains
+                credentials: block refuses the text, redact replaces the credentials, warn stores the text and returns
+                a warning, off stores the text. By default CREW_JOURNAL_SECRETS decides.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONFIGURE_MEMORY, locals())
 
@@ -931,7 +931,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_STATS, locals())
 
@@ -950,7 +950,7 @@ class Operations:
         Args:
             older_than_days: Age of the versions; the retention_days of the workspace if absent.
             keep_latest: Number of versions of each document that are kept, however old they are.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SWEEP_VERSIONS, locals())
 
@@ -970,7 +970,7 @@ class Operations:
             agent_id: The agent.
             crew_id: The crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(EXPORT_BUNDLE, locals())
 
@@ -998,7 +998,7 @@ class Operations:
             format: okf, crewship, nanoclaw or openclaw; recognised by the files if absent.
             group: For nanoclaw: the group to import, if there are several.
             person: The person that a card (USER.md) is about.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(IMPORT_BUNDLE, locals())
 
@@ -1023,7 +1023,7 @@ class Operations:
             stale: The entry was true and is out of date.
             superseded_by: Id of the entry that replaces it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RETRACT, locals())
 
@@ -1044,7 +1044,7 @@ class Operations:
             entry_id: The entry.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RESTORE, locals())
 
@@ -1067,7 +1067,7 @@ class Operations:
             priority: normal, high, pin or permanent.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SET_PRIORITY, locals())
 
@@ -1088,7 +1088,7 @@ class Operations:
             crew_id: The crew; the whole workspace if absent.
             profile: The formulas: seed, or legacy for comparison.
             history: Also the snapshots of this number of days, newest first.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(HEALTH, locals())
 
@@ -1108,7 +1108,7 @@ class Operations:
             crew_id: The crew; the whole workspace if absent.
             profile: The formulas: seed, or legacy for comparison.
             history: Also the snapshots of this number of days, newest first.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEASURE_HEALTH, locals())
 
@@ -1135,7 +1135,7 @@ class Operations:
             weight: Weight of the relation, above 0 and at most 1.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RELATE, locals())
 
@@ -1159,7 +1159,7 @@ class Operations:
             relation: similar, supports, contradicts (also: refutes) or supersedes.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UNRELATE, locals())
 
@@ -1183,7 +1183,7 @@ class Operations:
             relation: Only this relation.
             limit: Most entries.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(GRAPH, locals())
 
@@ -1208,14 +1208,14 @@ class Operations:
         Args:
             role: OWNER, ADMIN, LEAD or AGENT.
             workspace_id: Its workspace; `default` if absent.
-            all_workspaces: For OWNER: valid for all workspaces; each request names one.
+            all_workspaces: For OWNER: valid for all workspaces; each request then names its workspace.
             crew_id: Its crew; LEAD needs one.
             agent_id: Its agent; LEAD and AGENT need one.
             label: Purpose of the token.
             nats: For LEAD and AGENT: also make it a NATS password.
             may_publish: For LEAD and AGENT: further entry types, or prefix.*, that it may publish.
-            speaks_for: Persons whose own words it submits, such as user:maria. For LEAD and AGENT also further
-                actors that it may speak for, such as keeper or keeper:gate.
+            speaks_for: Persons for whom the token may speak, such as user:maria. For LEAD and AGENT also other
+                actors, such as keeper or keeper:gate.
             expires_at: When it expires; never if absent.
         """
         return self._operate(CREATE_TOKEN, locals())
@@ -1227,10 +1227,11 @@ class Operations:
     ) -> TokensAnswer:
         """List tokens: ids, bindings, grants and times, without secrets.
 
-        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
+        Covers the token's workspace. A token for all workspaces may name a workspace; otherwise the answer covers
+        all.
 
         Args:
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(TOKENS, locals())
 
@@ -1277,7 +1278,7 @@ class Operations:
             memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REGISTER_AGENT, locals())
 
@@ -1305,7 +1306,7 @@ class Operations:
             memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UPDATE_AGENT, locals())
 
@@ -1318,12 +1319,12 @@ class Operations:
     ) -> AgentAnswer:
         """Show the settings of an agent.
 
-        OWNER and ADMIN may read those of any agent, others their own.
+        OWNER and ADMIN may read the settings of any agent; other tokens may read their own agent's.
 
         Args:
             agent_id: Id of the agent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(AGENT, locals())
 
@@ -1339,7 +1340,7 @@ class Operations:
         Args:
             crew_id: Only agents of this crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(AGENTS, locals())
 
@@ -1357,7 +1358,7 @@ class Operations:
             crew_id: Id of the crew.
             name: Name for people.
             settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REGISTER_CREW, locals())
 
@@ -1372,15 +1373,16 @@ class Operations:
     ) -> CrewAnswer:
         """Change the given settings of a registered crew and keep the others.
 
-        The settings are merged by the service, key by key, so that two changes at once both count; a key with
-        ``null`` is removed. ``expected_seq`` refuses the change if the crew was registered again meanwhile.
+        The service merges the settings key by key, so that two simultaneous changes both take effect; a key with
+        ``null`` is removed. With ``expected_seq``, the change is refused if the crew was registered again
+        meanwhile.
 
         Args:
             crew_id: Id of the crew.
             name: Name for people.
             settings: Further settings, a JSON object.
             expected_seq: The ``seq`` of the registration that was read.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UPDATE_CREW, locals())
 
@@ -1393,12 +1395,12 @@ class Operations:
     ) -> CrewAnswer:
         """Show the settings of a crew and its registered agents.
 
-        OWNER and ADMIN may read those of any crew, others those of their own.
+        OWNER and ADMIN may read the settings of any crew; other tokens may read their own crew's.
 
         Args:
             crew_id: Id of the crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREW, locals())
 
@@ -1408,11 +1410,11 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> CrewsAnswer:
-        """List the registered crews: all of them for OWNER and ADMIN, its own for other tokens.
+        """List the registered crews: all crews for OWNER and ADMIN, the token's own crew for other tokens.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREWS, locals())
 
@@ -1432,7 +1434,7 @@ class Operations:
             session_id: The session.
             agent_id: The agent, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(NUDGES, locals())
 
@@ -1446,7 +1448,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(WORKSPACE_SETTINGS, locals())
 
@@ -1479,27 +1481,27 @@ class Operations:
         ] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
-        """Change the settings of a workspace that are given.
+        """Change the given settings of a workspace.
 
         Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
-        change. When ``embed_chat`` is switched on again, an index sweep embeds the older entries; switched off,
-        vectors are kept.
+        change. When ``embed_chat`` is switched on again, an index sweep embeds the older entries; when it is
+        switched off, existing vectors are kept.
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
-            embed_chat: Whether chat.* and message.posted entries get vectors, older ones included, so that recall
-                finds them by meaning; they do unless it is switched off.
+            embed_chat: Whether chat.* and message.posted entries, including older ones, get vectors, so that
+                recall finds them by meaning; on by default.
             palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
             context_budget_tokens: Tokens of a whole assembled context.
             context_system_tokens: Tokens of a context that are reserved for the system's text.
             remembered_tokens: Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default.
-            salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
-                usage, freshness, and half_life_hours of recency.
-            episodic_ttl_hours: Hours for which queries return episodes.
+            salience_weights: Salience weights that override the node's: relevance, recency, confidence, usage,
+                freshness, and half_life_hours of recency.
+            episodic_ttl_hours: Hours for which queries return an episode.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONFIGURE_WORKSPACE, locals())
 
@@ -1513,14 +1515,15 @@ class Operations:
         """Propose an evidence floor from the hits that recall returned and those that were used.
 
         Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
-        the hits that were reported as used (`used`); there is none below 20 such hits. Hits that were only
-        rendered do not count as used. The floor is not changed: `workspace settings --evidence-floor` sets it.
-        Recalls of both modes count; of a recall in mode inject, only the hits above its own floor are known.
+        the hits that were reported as used (`used`); with fewer than 20 such hits there is no proposal. Hits that
+        were only rendered do not count as used. The command does not change the floor; `workspace settings
+        --evidence-floor` sets it. Recalls of both modes count; of a recall in mode inject, only the hits above
+        the floor of that recall are known.
 
         Args:
-            receipts: Maximum number of receipts to replay, the newest first.
+            receipts: Maximum number of receipts to replay, newest first.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CALIBRATE, locals())
 
@@ -1583,7 +1586,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONTEXT_ASSEMBLE, locals())
 
@@ -1619,7 +1622,7 @@ class Operations:
             session: The session (trace_id): shows that the opener opened it with the agent.
             as_of: Any sequence: the block as it was right after this sequence.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_BLOCK, locals())
 
@@ -1676,7 +1679,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_WRITE, locals())
 
@@ -1705,7 +1708,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_READ, locals())
 
@@ -1741,7 +1744,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_QUERY, locals())
 
@@ -1761,7 +1764,7 @@ class Operations:
             confidence: New confidence of the fact; unchanged if absent.
             note: How it was checked; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FACT_VERIFY, locals())
 
@@ -1779,7 +1782,7 @@ class Operations:
             fact_id: The fact.
             note: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FACT_REQUEST_VERIFICATION, locals())
 
@@ -1797,7 +1800,7 @@ class Operations:
             namespace: Namespace of facts; that of the knowledge graph if empty.
             now: RFC 3339 time as of which facts hold; now if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FACT_CONFLICTS, locals())
 
@@ -1828,14 +1831,14 @@ class Operations:
             predicate: The relation between the two, such as uses or owns. Compared exactly.
             object: Name of the other entity.
             valid_from: Date from which it holds.
-            valid_to: Date until when it held, included; open if absent.
+            valid_to: Last date on which it holds; open if absent.
             confidence: How certain it is, 0 to 1.
             subject_type: Type of the subject: person, tool.
             object_type: Type of the object.
             source_closet: Id of the drawer that it was taken from.
             source_entry_id: Id of the entry that it was taken from.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_ADD, locals())
 
@@ -1859,7 +1862,7 @@ class Operations:
             direction: Facts in which the entity is subject, object, or either; any other word means both.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_QUERY, locals())
 
@@ -1886,7 +1889,7 @@ class Operations:
             ended: The last date on which it held; today if absent.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_INVALIDATE, locals())
 
@@ -1898,13 +1901,13 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> KgTimelineAnswer:
-        """Show facts in the order of the date from which they hold, those without one last.
+        """Show facts in the order of the date from which they hold, facts without this date last.
 
         Args:
             entity: Name of an entity; all if absent.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_TIMELINE, locals())
 
@@ -1920,7 +1923,7 @@ class Operations:
         Args:
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_STATS, locals())
 
@@ -1944,7 +1947,7 @@ class Operations:
             aliases: Further names that mean this entity.
             dropped_aliases: Names that no longer mean this entity.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_ENTITY, locals())
 
@@ -1958,7 +1961,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_STATUS, locals())
 
@@ -1972,7 +1975,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_WINGS, locals())
 
@@ -1987,7 +1990,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
         return self._operate(PALACE_ROOMS, locals())
@@ -2002,7 +2005,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_TAXONOMY, locals())
 
@@ -2024,7 +2027,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             query: The question, or any text.
             limit: Most hits, at most 50.
             wing: Only this wing.
@@ -2048,7 +2051,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             content: The text to compare.
             threshold: Minimum similarity; 0.9 if it is 0 or less.
         """
@@ -2070,7 +2073,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
             room: Only this room.
             agent_id: Only drawers that this agent filed.
@@ -2092,7 +2095,7 @@ class Operations:
         Args:
             drawer_id: Id of the drawer.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DRAWER, locals())
 
@@ -2108,7 +2111,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             agent_name: Whose diary.
             last_n: Number of entries, at most 100.
         """
@@ -2125,7 +2128,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
         return self._operate(WAKE_UP, locals())
@@ -2143,7 +2146,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
             room: Only this room.
             limit: Most drawers, at most 50.
@@ -2168,7 +2171,7 @@ class Operations:
             content: The text, kept verbatim.
             source_file: File that the text is from.
             added_by: Who files it; the agent of the token if absent. Only OWNER and ADMIN name another.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(ADD_DRAWER, locals())
 
@@ -2192,7 +2195,7 @@ class Operations:
             hall: The new hall.
             memory_type: decision, preference, milestone, problem, emotional, fact, task or general.
             importance: 0 to 5.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UPDATE_DRAWER, locals())
 
@@ -2212,7 +2215,7 @@ class Operations:
             drawer_id: The caller's key for the text; it becomes the id of the drawer.
             content: The text, kept verbatim, at most 10,000 characters.
             category: `wing` or `wing/room`; `user/general` if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PUT_DRAWER, locals())
 
@@ -2235,7 +2238,7 @@ class Operations:
             imported_from: Name of the store, such as its path.
             dry_run: Only report what would be done with each drawer.
             restore: Also file drawers that were deleted here.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(IMPORT_DRAWERS, locals())
 
@@ -2251,7 +2254,7 @@ class Operations:
 
         Args:
             drawer_id: Id of the drawer.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DELETE_DRAWER, locals())
 
@@ -2267,7 +2270,7 @@ class Operations:
 
         Args:
             drawer_id: Id of the drawer.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RESTORE_DRAWER, locals())
 
@@ -2283,7 +2286,7 @@ class Operations:
 
         Args:
             content: The text, at most 2,000 characters.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SET_IDENTITY, locals())
 
@@ -2301,7 +2304,7 @@ class Operations:
             agent_name: Whose diary.
             entry: The entry, at most 10,000 characters.
             topic: Topic of the entry; `diary` if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DIARY_WRITE, locals())
 
@@ -2317,7 +2320,7 @@ class Operations:
 
         Args:
             since_seq: Only turns from this sequence on; all if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_INGEST, locals())
 
@@ -2339,7 +2342,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             query: The question, or any text.
             limit: Most hits, at most 50.
             wing: Only this wing.
@@ -2365,7 +2368,7 @@ class Operations:
             messages: Messages so far, oldest first: role, name and text.
             wing: Only this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_CONTEXT, locals())
 
@@ -2383,7 +2386,7 @@ class Operations:
             start_room: The room to start from.
             max_hops: Most hops, at most 5.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(TRAVERSE, locals())
 
@@ -2401,7 +2404,7 @@ class Operations:
             wing_a: A wing that must be among them.
             wing_b: Another wing that must be among them.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FIND_TUNNELS, locals())
 
@@ -2415,7 +2418,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_GRAPH, locals())
 
@@ -2444,7 +2447,7 @@ class Operations:
             label: What connects them.
             source_drawer_id: The drawer of the first room that the tunnel points to.
             target_drawer_id: The drawer of the second room that the tunnel points to.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREATE_TUNNEL, locals())
 
@@ -2460,7 +2463,7 @@ class Operations:
         Args:
             wing: Only tunnels with an end in this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LIST_TUNNELS, locals())
 
@@ -2474,7 +2477,7 @@ class Operations:
 
         Args:
             tunnel_id: Id of the tunnel.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DELETE_TUNNEL, locals())
 
@@ -2494,7 +2497,7 @@ class Operations:
             wing: The wing.
             room: The room within the wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FOLLOW_TUNNELS, locals())
 
@@ -2507,15 +2510,15 @@ class Operations:
     ) -> ConsolidationAnswer:
         """Learn rules from recurring entries of a crew.
 
-        What one publisher alone reported, or all of which was received on one day, is proposed to a person
-        instead. Returns when the run has finished, or after two seconds; it then continues in the background. One
-        run at a time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless
-        one is permanent.
+        A finding from only one publisher, or from only one day of receipt, is proposed to a person instead.
+        Returns when the run has finished, or after two seconds; it then continues in the background. One run at a
+        time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless one is
+        permanent.
 
         Args:
             crew_id: The crew; all if absent.
             since: Look-back in hours, days or weeks: 24h, 7d, 2w.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONSOLIDATE, locals())
 
@@ -2531,7 +2534,7 @@ class Operations:
         Args:
             crew_id: The crew, for OWNER and ADMIN; else that of the token.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LEARNED_RULES, locals())
 
@@ -2557,7 +2560,7 @@ class Operations:
             lesson_id: Id of the lesson; generated if absent.
             crew_id: The crew whose lesson it is.
             agent_id: The agent whose lesson it is, if no crew is given.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(ADD_LESSON, locals())
 
@@ -2575,7 +2578,7 @@ class Operations:
             state: pending, approved, rejected, undone or learned; all if absent.
             crew_id: The crew; all if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PROPOSALS, locals())
 
@@ -2591,7 +2594,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(EXPLAIN_PROPOSAL, locals())
 
@@ -2607,7 +2610,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DIFF_PROPOSAL, locals())
 
@@ -2623,7 +2626,7 @@ class Operations:
 
         Args:
             proposal_id: The proposal.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(APPROVE_PROPOSAL, locals())
 
@@ -2639,7 +2642,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REJECT_PROPOSAL, locals())
 
@@ -2655,7 +2658,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UNDO_PROPOSAL, locals())
 
@@ -2673,7 +2676,7 @@ class Operations:
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SHOW_OPERATOR, locals())
 
@@ -2687,7 +2690,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(OPERATORS, locals())
 
@@ -2706,7 +2709,7 @@ class Operations:
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FORGET_OPERATOR, locals())
 
@@ -2717,15 +2720,15 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> OperatorChangedAnswer:
-        """Record that a person consents to a model and cards, or no longer does.
+        """Record a person's consent to a model and cards, or its withdrawal.
 
-        Nothing is learned of a person before. When consent is withdrawn, model and cards are removed at once, and
-        notes of agents about the person are retracted. Both count for all names of the person.
+        Without consent, nothing is learned about a person. When consent is withdrawn, model and cards are removed
+        at once, and notes of agents about the person are retracted. Both count for all names of the person.
 
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             decision: granted or withdrawn.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONSENT, locals())
 
@@ -2746,8 +2749,8 @@ class Operations:
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             name: The further name.
-            remove: It is no longer a name of the person.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            remove: Remove the name instead.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(NAME_OPERATOR, locals())
 
@@ -2761,17 +2764,17 @@ class Operations:
 
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DELETE_OPERATOR, locals())
 
     def replace_subject_key(
         self,
     ) -> SubjectKeyReplacedAnswer:
-        """Use the present key of people although the journal names them by another, after the file subject.key was lost.
+        """After the file subject.key was lost, use the new key although the journal names people by the old one.
 
-        Models, cards, consents and further names of all workspaces are removed: nothing can tell whose they are.
-        People may consent again.
+        Models, cards, consents and further names of all workspaces are removed: they can no longer be assigned to
+        people. People may consent again.
         """
         return self._operate(REPLACE_SUBJECT_KEY, locals())
 
@@ -2786,7 +2789,7 @@ class Operations:
         Args:
             sweep: decay, health, index, compaction, reflection, peer_cards, operators. Returns when the sweep's
                 event is folded; for compaction, reflection, peer_cards, operators, when the sweep has finished.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SWEEP, locals())
 
@@ -2800,7 +2803,7 @@ class Operations:
         Runs the index sweep and answers with its counts.
 
         Args:
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SWEEP_EMBEDDINGS, locals())
 
@@ -2818,7 +2821,7 @@ class Operations:
         Args:
             model: Only texts that this model refused; of all models if absent.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REINDEX, locals())
 
@@ -2898,11 +2901,12 @@ class Operations:
     ) -> DeadLettersAnswer:
         """List events that could not be folded, newest first, each with its reason.
 
-        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
+        Covers the token's workspace. A token for all workspaces may name a workspace; otherwise the answer covers
+        all.
 
         Args:
             state: Only those in this state: parked, folded, retried or discarded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DEAD_LETTERS, locals())
 
@@ -2922,7 +2926,7 @@ class Operations:
         Args:
             seq: Sequence of the dead letter.
             force: Retry even if only one view failed to fold it; the other views then apply it twice.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RETRY_DEAD_LETTER, locals())
 
@@ -2940,7 +2944,7 @@ class Operations:
         Args:
             seq: Sequence of the dead letter.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DISCARD_DEAD_LETTER, locals())
 

@@ -1,6 +1,6 @@
 """The OpenAPI description of the routes.
 
-Invariant: names come from where they are parsed (``FILTER_PARAMETERS``, the entry's own model), so the description
+Invariant: names come from the code that parses them (``FILTER_PARAMETERS``, the entry's model), so that the description
 follows the code; a fuzzing test compares every answer with it.
 """
 
@@ -40,7 +40,7 @@ ARCHIVE: Final = {
     "include_archive": ("Whether archived entries are included: `true` or `false`.", {"type": "boolean"}),
 }
 WORKSPACE: Final = {"workspace_id": COMMON["workspace_id"]}
-"""Of routes that look at no view, or at all of them."""
+"""``min_seq`` does not apply to routes that read no view or all views."""
 LAST_EVENT_ID: Final = {"last_event_id": ("Resume after this sequence, as the header Last-Event-ID does.", _SEQ)}
 
 _PROBLEMS: Final = {

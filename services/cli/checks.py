@@ -1,7 +1,7 @@
-"""``doctor`` and its checks, one function each: whether this machine and this journal are well, and the next step if not.
+"""``doctor`` and its checks of this machine and this journal, one function each; a problem names the next step.
 
-Invariant: a check changes nothing and starts nothing, except that it binds a free port for a moment; one that breaks is
-itself a finding.
+Invariant: a check changes and starts nothing, except that it briefly binds a free port; a check that raises an error is
+reported as a finding.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ OK, WARN, FAIL = CheckVerdict
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        check: What was checked.
+        check: Name of the check.
         verdict: ok, warn (works, but not well or not for long) or fail.
-        found: What is the case.
-        next_step: What to do; empty if nothing.
+        found: The observation.
+        next_step: What to do; empty if there is nothing to do.
     """
 
     check: str

@@ -1,8 +1,8 @@
-"""Commands of click, made of functions: an option or argument is an annotated parameter.
+"""Builds click commands from functions: an annotated parameter becomes an option or argument.
 
-Several options that belong together are a parameter too: a dataclass, or the fields of an operation's request
-(``request_options.Fields``). Invariant: a command's parameters are read when the command is used, so that ``--help`` of
-another one does not pay for them.
+A group of options is one parameter: a dataclass, or the fields of an operation's request (``request_options.Fields``).
+Invariant: a command's parameters are read when the command is used, so that ``--help`` of another command is not slowed
+down.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _part(name: str, parameter: inspect.Parameter) -> OptionGroup:
 
 
 def parameter(name: str, kind: Any, declared: _Declared, default: Any = None) -> click.Parameter:
-    """The parameter of click for a type: text, number, path, flag, one of some words, or a list of these.
+    """The click parameter for a type: text, number, path, flag, choice, or a list of these.
 
     It is required if its type does not include None and there is no default.
     """
@@ -143,7 +143,7 @@ def parameter(name: str, kind: Any, declared: _Declared, default: Any = None) ->
     if plain is bool:
         settings["is_flag"] = True
     settings["type"] = _click_type(plain, settings)
-    if default is not None or plain is bool:  # without one, a flag that is not given would be off
+    if default is not None or plain is bool:  # without a default, an absent flag would be off
         settings["default"] = default
     if isinstance(declared, Argument):
         return click.Argument([name], required=required, nargs=-1 if several else 1, **settings)

@@ -1,7 +1,8 @@
 """The configuration file: settings, and contexts that name the journals a person works with.
 
-Invariant: an option counts before the environment, the environment before the context in use, and this before the file's
-settings. A context does not apply to a command that names its journal itself, so no token goes to another service.
+Invariant: options override the environment, the environment overrides the active context, and the context overrides the
+file's settings. A context does not apply to a command that names its journal, so that its token is not sent to another
+service.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def load() -> Configuration:
     """Read the file; empty if there is none.
 
     Raises:
-        InvalidQuery: If it is not such a file, naming what is wrong.
+        InvalidQuery: If the file is not valid; names the problem.
     """
     path = config_file()
     try:

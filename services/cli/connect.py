@@ -1,8 +1,8 @@
-"""``connect``: writes the configuration by which a coding agent uses this memory, after showing it, and removes it again.
+"""``connect``: shows and writes the configuration with which a coding agent uses this memory, and removes it.
 
-Invariant: only entries that ``connect`` wrote are changed or removed; all other values of a file stay as they were, and so
-do its indentation, mode and owner. The person
-who runs it is the person whose prompts the hooks submit: they get a token that speaks for this person.
+Invariant: only entries that ``connect`` wrote are changed or removed; all other values of a file, its indentation, mode
+and owner are kept. The hooks submit the prompts of the person who runs the command, with a token that speaks for this
+person.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .commands import Argument, Option
 from .options import Json
 from .output import say, show
 
-# A settings file of another program: read once, and replaced only if it is still what was read.
+# A settings file of another program: read once, and replaced only if it has not changed since.
 
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,10 +46,10 @@ MAX_BYTES: Final = 64_000_000
 
 
 class OtherFile:
-    """A file below a base directory, as it is now.
+    """The current content of a file below a base directory.
 
     Args:
-        base: A directory that the person named, or the home directory; links in its own path count.
+        base: A directory that the person named, or the home directory; links in its own path are followed.
         below: The path of the file below it.
 
     Raises:
@@ -65,10 +65,10 @@ class OtherFile:
         """Its content; None if it is absent."""
 
     def replace(self, content: bytes) -> None:
-        """Put other content in its place.
+        """Replace the content.
 
         Raises:
-            CrewJournalError: If it is not what was read any more.
+            CrewJournalError: If the file has changed since it was read.
             NotAllowed: If a part of the path became a link, or the file's owner cannot be kept.
         """
         with self._folder(create=True) as folder:
@@ -171,9 +171,9 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _AgentFile:
-    """A JSON file of a coding agent: its path below the home directory, and how our entries get in and out.
+    """A JSON file of a coding agent: its path below the home directory, and functions that add and remove our entries.
 
-    ``remove`` changes nothing unless it finds an entry of ours; ``add`` takes the place of ours.
+    ``remove`` changes nothing unless it finds one of our entries; ``add`` replaces our entries.
     """
 
     path: str
@@ -314,7 +314,7 @@ def _speak_for(name: str | None, program: str) -> None:
                 person = Person(name, created.token_id, created.token)
             keep_person(address, program, person)
             if known is not None:
-                with suppress(NotFound):  # it is revoked already
+                with suppress(NotFound):  # already revoked
                     journal.revoke_token(known.token_id)
     except (CrewJournalError, OSError) as error:
         say(

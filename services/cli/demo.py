@@ -1,4 +1,4 @@
-"""``demo``: a short walk through what the journal promises, in a temporary data directory.
+"""``demo``: demonstrates the journal's guarantees in a temporary data directory.
 
 Invariant: each step runs the code of the real commands and really kills the process.
 """
@@ -28,7 +28,7 @@ from .output import emit, plain, say
 from .recall import print_recall
 from .vectors import wait_for_vectors
 
-# The sample journal: a believable crew's few weeks, so that the first start has something to remember.
+# The sample journal: a few weeks of a fictional crew, so that a new journal has something to recall.
 
 
 LOADED_FILE: Final = "sample.json"

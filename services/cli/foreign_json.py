@@ -1,4 +1,4 @@
-"""JSON that other programs wrote, read within bounds: values of a stream or of lines, each checked before a reader sees it.
+"""Reads JSON of other programs within limits: values of a stream or of lines, each checked before a reader gets it.
 
 Invariant: no value is larger than ``MAX_VALUE_CHARS``, deeper than ``MAX_LEVELS``, holds NaN, a number beyond 64 bits or
 half a surrogate pair, or has another type at a place where its reader expects one (``Shape``). An array of any length is
@@ -47,13 +47,13 @@ _KINDS: Final[Mapping[type, str]] = {
 
 
 class ShapeFault(ValueError):
-    """What is wrong with a value.
+    """A value does not have the expected form.
 
     Args:
-        why: Continues the sentence after the place.
-        line: The line of it, from 1, counted from the beginning of what was parsed.
-        beyond: Whether it is valid, but beyond a bound.
-        unfinished: Whether it may only be the end of the text that is missing.
+        why: The problem, printed after the position.
+        line: Line of the problem, from 1, counted from the beginning of the parsed text.
+        beyond: Whether the value is valid JSON but exceeds a limit.
+        unfinished: Whether the text may only be incomplete.
     """
 
     def __init__(self, why: str, line: int = 1, *, beyond: bool = False, unfinished: bool = False) -> None:
@@ -78,8 +78,9 @@ class Each:
 
 
 Shape = str | Mapping[str, Any] | Sequence[Any] | Each | None
-"""What a reader expects: ``TEXT``, ``NAME``, an object by the keys that are read, ``[shape]`` for a list, ``Each``, or None
-for anything. A value may always be null, and an object may have other keys."""
+"""The expected form: ``TEXT``, ``NAME``, an object by the keys that are read, ``[shape]`` for a list, ``Each``, or None
+for anything. A value may always be null, and an object may have other keys.
+"""
 
 
 def misfit(value: Any, shape: Shape, at: str = "") -> str | None:
@@ -137,7 +138,7 @@ def values_of(file: ForeignFile, place: ValuePlace, shape: Shape = None) -> Iter
 
     Args:
         file: The document.
-        place: Where the value at hand is; kept up to date.
+        place: Position of the current value; kept up to date.
         shape: What each value must be.
 
     Raises:
@@ -157,7 +158,7 @@ def lines_of(
 
     Args:
         file: The file.
-        place: Where the value at hand is; kept up to date.
+        place: Position of the current value; kept up to date.
         shape: What each value must be, if it is an object.
         torn: Called with no arguments for each line that is not JSON; without it, such a line is an error.
 
@@ -259,7 +260,9 @@ class _Text:
 
     def _members(self) -> Iterator[tuple[int, Any]]:
         self._step(self._at + 1)
-        part = self._at + CHUNK_BYTES  # what was read to find the end of the line comes in small parts again
+        part = (
+            self._at + CHUNK_BYTES
+        )  # text that was read to find the end of the line is processed in small parts again
         self._later, self._text = self._text[part:] + self._later, self._text[:part]
         mark = self._past_space()
         while mark != "]":
@@ -317,7 +320,9 @@ class _Text:
 
     def _step(self, to: int) -> None:
         self._line += self._text.count("\n", self._at, to)
-        if to - self._at > 2 * CHUNK_BYTES:  # after a large value: the next ones are looked for in small parts again
+        if (
+            to - self._at > 2 * CHUNK_BYTES
+        ):  # after a large value, the next values are searched for in small parts again
             self._later = self._text[to:] + self._later
             self._text, self._at = "", 0
         else:

@@ -1,7 +1,7 @@
-"""``status``, ``rebuild``, ``verify`` and ``dlq``: looking after a journal.
+"""``status``, ``rebuild``, ``verify`` and ``dlq``: inspect and repair a journal.
 
-Invariant: what changes or checks views happens in the process that owns them; the command asks for it, shows its progress
-and turns the verdict into an exit code.
+Invariant: views are changed and checked only in the process that owns them; the command sends the request, shows the
+progress and converts the result to an exit code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .options import Json, Where
 from .output import age, counted, emit, plain, print_pairs, progress_bar, say, show, size_text
 from .request_options import Fields
 
-# ``status`` on one screen: what is wrong and since when first, then a line for each part.
+# ``status`` on one screen: problems with their start times first, then a line for each part.
 
 
 Report = Mapping[str, Any]
@@ -330,9 +330,9 @@ def _settle(seqs: Iterable[int], settle: Callable[[int], Any], json_output: bool
     """Settle each dead letter and report all.
 
     Raises:
-        NotFound: At the end, naming those that are unknown; the others are settled.
-        InvalidQuery: Likewise, if none is unknown and one is not an event that could be published again.
-        RefusedByOneView: Likewise, if all that remain were refused for that.
+        NotFound: At the end, naming unknown letters; the others are settled.
+        InvalidQuery: Likewise, if no letter is unknown but one is not a valid event.
+        RefusedByOneView: Likewise, if all remaining letters were refused for this reason.
     """
     letters: list[dict[str, Any]] = []
     kinds = {NotFound: "not_found", InvalidQuery: "invalid", RefusedByOneView: "refused"}

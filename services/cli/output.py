@@ -1,7 +1,7 @@
-"""What a command prints: data on stdout, everything else on stderr, and nothing that acts on the terminal.
+"""Output of commands: data on stdout, everything else on stderr, and no control sequences from memories.
 
-Invariant: text that came from an agent reaches a terminal only through ``safe``, and never as rich markup; a
-memory must not be able to clear the screen, set the title or hide what comes after it.
+Invariant: agents' text is printed only through ``safe`` and never as rich markup, so that a memory cannot clear the
+screen, set the title or hide other output.
 """
 
 from __future__ import annotations

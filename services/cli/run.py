@@ -1,7 +1,7 @@
-"""How every command runs: one application, its arguments, and one way to fail.
+"""Runs all commands: the application, its arguments, and the handling of errors.
 
-Invariant: every failure leaves as one message on stderr and the exit code of DESIGN §10 (0 ok, 1 error, 2 usage,
-3 not allowed, 4 not found, 5 unavailable, 6 verification failed); a reader that closes the pipe is not a failure.
+Invariant: every failure gives one message on stderr and the exit code of DESIGN §10 (0 ok, 1 error, 2 usage, 3 not
+allowed, 4 not found, 5 unavailable, 6 verification failed); a closed pipe is not a failure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-        atexit.register(gc.unfreeze)  # else native modules complain at the end of what was never collected
+        atexit.register(gc.unfreeze)  # otherwise native modules report uncollected objects at exit
 
 
 def new_app() -> CommandGroup:

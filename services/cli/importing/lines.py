@@ -40,7 +40,7 @@ _in_batch: Final = re.compile(r"entries\[(\d+)\](\.?)")
 class Line:
     """A line that can be sent: its number from 1, its bytes without the line break, and the submission.
 
-    ``at`` is where a reader of another format found it; a file of entries has the number alone.
+    ``at`` is the position in the source of another format; empty for a file of entries.
     """
 
     number: int
@@ -71,12 +71,12 @@ class BadLine:
 
 @dataclass(slots=True)
 class LineBatch:
-    """Consecutive lines of the file, in order: those that can be sent and those that cannot.
+    """Consecutive lines of the file, in order: valid lines and bad lines.
 
     Attributes:
         end_offset: Bytes of the file up to the end of the last line.
         end_line: Number of the last line.
-        of_service: Lines that were passed over, of entries of a listing that no import may write.
+        of_service: Number of skipped lines with entries of a listing that an import cannot write.
     """
 
     good: list[Line] = field(default_factory=list)

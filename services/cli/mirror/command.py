@@ -1,6 +1,7 @@
 """``mirror``: an agent's documents as files, both ways, until it is stopped.
 
-Invariant: while the service is down the directory is left alone; what changed meanwhile is taken over when it is back.
+Invariant: while the service is unavailable, the directory is not changed; changes made meanwhile are synchronised when
+it is back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A folder ``.memory`` of one owner: its files are found, read and replaced without following a link.
 
-Invariant: every file is opened below the folder's own descriptor with ``O_NOFOLLOW``. A text appears as a whole (temporary
-sibling, fsync, rename), for its owner only; the file that it takes the place of keeps a second, hidden name, so that what a
-writer still adds to it, or has put there in between, is found.
+Invariant: every file is opened below the folder's own descriptor with ``O_NOFOLLOW``. A text is written atomically
+(temporary sibling, fsync, rename) and readable only by its owner; the replaced file keeps a second, hidden name, so
+that text that a writer adds to it later, or added in between, is found.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RACY_NS: Final = 50_000_000
-"""A file that was changed less than this before it was read may change again without another time stamp (ticks of up to 10
-ms): it is read again."""
+"""A file that was changed less than this time before it was read is read again, because it may change again with the
+same time stamp (ticks of up to 10 ms).
+"""
 _PRIVATE: Final = 0o600
 _READ_ONLY: Final = 0o400
 _PRIVATE_FOLDER: Final = 0o700
@@ -158,7 +159,7 @@ class Folder:
         return Signature.of(status), data
 
     def place(self, label: str, data: bytes, seen: Signature | None, former: str, *, read_only: bool) -> bool:
-        """Put a text in the place of a file.
+        """Replace a file by a text.
 
         Args:
             label: The file.
@@ -168,7 +169,7 @@ class Folder:
             read_only: Whether the file is made read-only.
 
         Returns:
-            Whether it was put there; if not, the file is no longer as it was seen.
+            Whether the text was written; False if the file has changed since it was read.
         """
         with self._parent(label, create=True) as (parent, name):
             new = _NEW + name
@@ -302,7 +303,7 @@ def _unlink(parent: int, name: str) -> None:
         os.unlink(name, dir_fd=parent)
 
 
-# What a change of a file means: lines were appended, or the text was replaced.
+# Classifies a change of a file: lines were appended, or the text was replaced.
 
 
 ID_DIGITS: Final = 40
@@ -371,7 +372,7 @@ class ListedVersion(Protocol):
 
 
 def change_of(base: UnkeptText, data: bytes) -> Change:
-    """The write that makes ``data`` of ``base``.
+    """The write that changes ``base`` to ``data``.
 
     It is an append if ``data`` begins with ``base`` and the rest can stand on lines of its own, as appends do.
     """
@@ -414,7 +415,7 @@ def write_id(*parts: object) -> str:
     return "m_" + sha256("\0".join(map(str, parts)).encode())[:ID_DIGITS]
 
 
-# What a mirror remembers of its directory, so that a restart repeats nothing and loses nothing.
+# The stored state of a mirror's directory, so that a restart neither repeats nor loses a write.
 
 
 STATE_FILE: Final = ".crew-journal-mirror.json"
@@ -431,8 +432,8 @@ class Sending:
     Attributes:
         write_id: Its id.
         mode: ``append``, ``replace``, or ``conflict``: replace, then restore what there was.
-        text: The whole text of the file that it is made of.
-        expected: The version that a replace is for.
+        text: The whole text of the file.
+        expected: The version that a replacement expects.
         beside: Of a conflict, the file beside that holds the text.
     """
 
@@ -465,9 +466,9 @@ class MirrorState:
 
     Attributes:
         path: Its file.
-        of: Whose documents these are: workspace, agent and crew.
+        of: Owners of the documents: workspace, agent and crew.
         mirror: Id of this directory; part of its write ids, so that equal lines of two directories count twice.
-        files: ``agent/AGENT.md`` → what is known of it.
+        files: ``agent/AGENT.md`` → its known state.
         passed: The sequence that the views had reached at the last completed pass; None before the first one. A document
             that was first written after it, and is not among ``files``, was never in the directory.
         former: ``agent/.crew-journal-old-7-AGENT.md`` → the text that was moved there.

@@ -1,7 +1,7 @@
-"""One pass of a mirror: each file is compared with the version it was in step with, and with the journal.
+"""One pass of a mirror: compares each file with its last synchronised version and with the journal.
 
-Invariants: a text that differs on both sides is kept on both; a file whose text was not taken over is never replaced. The
-directory is as the journal says once nothing is refused.
+Invariants: if a text was changed on both sides, both texts are kept; a file whose text is not in the journal yet is
+never replaced. If nothing is refused, the directory equals the journal afterwards.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ....schemas.documents.operations import DocumentShown
 
 
-# What a mirror says: each refusal once, and figures at the end.
+# The messages of a mirror: each refusal once, and figures at the end.
 
 
 class MirrorReport:
@@ -99,8 +99,8 @@ class Pushing:
     """Writes files to the journal.
 
     Args:
-        state: What is known of the files.
-        report: What is said.
+        state: The known state of the files.
+        report: Collects and prints messages.
         patient: Whether a change other than appended lines waits until two passes saw the same text.
     """
 
@@ -120,16 +120,16 @@ class Pushing:
     def push(
         self, documents: MirrorService, document: MirroredDocument, base: Base | None, file: tuple[Signature, bytes]
     ) -> Base | None:
-        """Write what changed in a file.
+        """Write the changes of a file to the journal.
 
         Args:
             documents: The service.
             document: The document.
-            base: The version that the file was in step with; None if it was not in step with any.
+            base: The version with which the file was last synchronised; None if there is none.
             file: The file.
 
         Returns:
-            What the file is in step with; None if nothing was written.
+            The version with which the file is now synchronised; None if nothing was written.
         """
         data = file[1]
         name, text = document.name, UnkeptText.of(data)
@@ -209,7 +209,9 @@ class Pushing:
 
     def _settle(self, documents: MirrorService, document: MirroredDocument, sending: Sending) -> Base | None:
         """Write the text beside as a version, then the text that the journal had."""
-        done = Base(0, sending.text)  # the file has been taken over: the journal's text may take its place
+        done = Base(
+            0, sending.text
+        )  # the file's text is in the journal, so that the journal's text may replace the file
         try:
             _, data = document.side.folder.read(sending.beside)
         except (UnreadableFile, FileNotFoundError):
@@ -255,7 +257,9 @@ class Pushing:
             return
         try:
             documents.write(document, "replace", text, identity, expected_seq=mine, reason=reason)
-        except DocumentConflict:  # another write came in between: what was appended to the text of the file is kept
+        except (
+            DocumentConflict
+        ):  # another write happened in between: lines that it appended to the file's text are kept
             now = documents.read(document)
             content = now.content.encode()
             if now.seq == mine or sha256_of(now.content) != now.sha256 or not content.startswith(data):
@@ -272,13 +276,13 @@ File = tuple[Signature, bytes]
 
 
 class Mirror:
-    """Keeps folders in step with the documents of their owners.
+    """Synchronises folders with the documents of their owners.
 
     Args:
         sides: The folders.
-        state: What is known of the files.
-        report: What is said.
-        patient: As in ``Pushing``; a single pass is not.
+        state: The known state of the files.
+        report: Collects and prints messages.
+        patient: As in ``Pushing``; False for a single pass.
         late_s: Seconds for which a replaced file is watched.
     """
 
@@ -301,10 +305,10 @@ class Mirror:
         self._foreign: dict[Scope, set[str]] = {}
 
     def run_pass(self, documents: MirrorService) -> None:
-        """Bring both sides in step, as far as nothing is refused.
+        """Synchronise both sides, except for refused files.
 
         Raises:
-            Unavailable: If the service does not answer; what was not done is done by a later pass.
+            Unavailable: If the service does not answer; a later pass does the rest.
             CrewJournalError: If the service refuses the mirror.
         """
         documents.reached = max([documents.reached, *(known.base.seq for known in self._state.files.values())])
@@ -328,7 +332,7 @@ class Mirror:
                 except UnreadableFile as error:
                     self._report.refuse(document.path, str(error))
                 except FileNotFoundError:
-                    continue  # gone since the scan: seen by the next pass
+                    continue  # deleted since the scan; the next pass handles it
                 except REFUSALS as error:
                     self._report.refuse(document.path, f"{error.message} ({error.hint})")
                 except OSError as error:

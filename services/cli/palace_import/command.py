@@ -1,6 +1,6 @@
 """``palace import``: compares a store with the palace, says what would change, and does it.
 
-Invariant: what a dry run counts is what the import does, because the service decides about each drawer in both.
+Invariant: a dry run counts exactly what the import does, because the service decides about each drawer in both cases.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def palace_import(
 ) -> None:
     """Import a MemPalace store or a folder of notes; repeating it files what is new and replaces what changed.
 
-    What is no longer there is deleted here, too; it can be restored. A drawer that was deleted here stays deleted.
+    Drawers that were removed from the source are deleted here, too, and can be restored. A drawer that was deleted here
+    stays deleted.
     """
     from .sources import palace_folder, read_mempalace, read_notes
 
@@ -87,7 +88,9 @@ class _Import:
                 room = answer.room_left + counts["added"] if room is None else room
                 outcomes.update(counts)
                 bar(outcomes.total())
-        if self._dry_run and room is not None and outcomes["added"] > room:  # each request counted from the same number
+        if (
+            self._dry_run and room is not None and outcomes["added"] > room
+        ):  # because each request counted from the same number
             outcomes["no_room"] += outcomes["added"] - room
             outcomes["added"] = room
         return dict(outcomes)

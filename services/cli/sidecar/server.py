@@ -198,9 +198,9 @@ class Sidecar(ThreadingHTTPServer):
     """A running sidecar.
 
     Args:
-        listen: Where.
-        identity: In whose name.
-        find: The service now; None if none runs.
+        listen: The listening address.
+        identity: The agent in whose name requests are sent.
+        find: Returns the current service; None if no service runs.
     """
 
     daemon_threads = True

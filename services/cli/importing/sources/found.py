@@ -1,8 +1,8 @@
-"""What readers share: submissions made from messages and statements, and an account of what was left out and why.
+"""Shared by readers: builds submissions from messages and statements, and counts omitted messages by reason.
 
-Invariant: the same source gives the same submissions, so a repeated import stores nothing twice: an entry's id follows
-from its content, which holds the id or the place that the source gave it and nothing that the source may change later. What
-a person may rename, the conversation of a turn, is in the entry but not in its id.
+Invariant: the same source gives the same submissions, so a repeated import stores nothing twice: an entry's id is
+derived from its content, which contains the id or position in the source and nothing that the source may change later.
+The title of a conversation, which a person may change, is part of the entry but not of its id.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Record = dict[str, Any]
 
 @dataclass(slots=True)
 class Notes:
-    """What a reader returns besides its submissions.
+    """Statistics that a reader returns besides its submissions.
 
     Attributes:
         left_out: Reason → number of messages that are left out.
@@ -83,15 +83,15 @@ def turn(
 
     Args:
         source: Name of the format; also the agent, unless the import names another.
-        users: Whether it is the user's.
-        text: What was said; not blank.
-        notes: Where a missing time or a cut text is counted.
+        users: Whether the user wrote it.
+        text: The text; not blank.
+        notes: Counts missing times and truncated texts.
         conversation: Name of the conversation, which becomes the trace.
-        named: The id or the place that the source gave the message.
+        named: The id or position of the message in the source.
         at: Its time in any form that :func:`time_of` reads.
         speaker: Name of the actor; ``user``, or the agent, if absent.
-        title: Title of the conversation. A turn that is only a greeting, thanks or assent goes without, so that it is not
-            found by the title.
+        title: Title of the conversation. A turn that is only a greeting, thanks or assent gets no title, so that it is
+            not found by the title.
         about: More about the conversation, such as the channel.
     """
     record = _with_text(
@@ -225,7 +225,7 @@ def project_named(folder: str, program: str) -> Project:
     """The project of a folder that a file names; it need not be the name of one."""
     try:
         return project_without_question(Path(folder), program) if folder else Project("", program)
-    except (OSError, ValueError):  # too long, or with characters that no name has
+    except (OSError, ValueError):  # too long, or with invalid characters
         return Project(slug(folder.rpartition("/")[2]), program)
 
 

@@ -30,8 +30,8 @@ class EmbedderOutcome:
         error: Class name of the last failure, or ``EmbedderSlow``; None unless degraded.
         message: Description of the failure; None unless degraded.
         hint: What to do; None unless degraded.
-        since: When the present run of failures began, UTC; None unless degraded.
-        consecutive_failures: Length of that run.
+        since: When the current series of failures began, UTC; None unless degraded.
+        consecutive_failures: Length of that series.
         last_success: When a call last succeeded, UTC; None if none has.
         rejected_inputs: Number of texts that the model refused; these are not failures.
     """
@@ -58,7 +58,7 @@ class ObservedEmbedder:
     """An `Embedder` (see `schemas.core.ports`) that forwards every call and records the outcome of the last one.
 
     Args:
-        inner: The embedder; closed with this one, after the last call under way.
+        inner: The embedder; closed with this object, after the last running call.
         clock: The time now, UTC.
     """
 

@@ -26,7 +26,7 @@ _CONTENT_BYTES: Final = 16
 
 
 def chat_of(settings: Settings) -> ChatModel | None:
-    """The chat model that the settings name; None if they name none.
+    """The chat model in the settings; None if they name no model.
 
     Raises:
         ChatUnavailable: The URL is not valid.

@@ -1,8 +1,8 @@
 """Cuts a conversation into exchanges, and decides how an exchange is filed (contract of the palace, §2.1 and §2.5).
 
-An exchange begins with a turn of the user, or with any turn that comes ``QUIET_MS`` after the one before it, and
-lasts until the next exchange of its session begins. A short answer of the user to a question stays with the question:
-"Yes, Tuesday." says nothing without it. If the answer comes later, its exchange begins with the question once more.
+An exchange begins with a turn of the user, or with any turn that comes ``QUIET_MS`` after the one before it, and lasts
+until the next exchange of its session begins. A short answer of the user to a question stays with the question: "Yes,
+Tuesday." means nothing without it. If the answer comes later, its exchange starts with a repetition of the question.
 
 Invariant: pure; exchanges follow from the turns in stream order and the broker's times alone, so a turn always
 belongs to the same exchange.

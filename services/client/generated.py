@@ -564,7 +564,7 @@ class Operations:
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             mode: `replace` (content is the whole text) or `append` (content is the added text).
             content: The text.
-            write_id: The write's own id; the same id again writes nothing.
+            write_id: Id of the write; a second write with the same id is ignored.
             expected_seq: For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has
                 changed.
             expected_sha256: For replace: the `sha256` of the text that it replaces; 409 if it has changed. The
@@ -591,7 +591,7 @@ class Operations:
         Args:
             entry: The note, one line; line breaks become blanks.
             scope: Whether to append to the agent's log or to its crew's.
-            write_id: The write's own id; the same id again writes nothing.
+            write_id: Id of the write; a second write with the same id is ignored.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
@@ -1012,7 +1012,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RetractionAnswer:
-        """Retract an entry: it stays in the journal and does not count any more.
+        """Retract an entry: it stays in the journal and no longer counts.
 
         For OWNER and ADMIN, for a LEAD of the entry's crew, and for the agent that wrote the entry. ``recall``
         marks the entry and ranks it last; ``mode: inject`` leaves it out.
@@ -1037,8 +1037,8 @@ class Operations:
     ) -> RetractionAnswer:
         """Restore a retracted entry, or one that the update rule found outdated: it counts again.
 
-        For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent those that it
-        retracted itself. No reactor finds the same update again.
+        For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent entries that
+        it retracted itself. Reactors do not report the same update again.
 
         Args:
             entry_id: The entry.
@@ -2230,8 +2230,8 @@ class Operations:
     ) -> ImportDrawersAnswer:
         """File drawers of another store under the ids that they have there; repeating it changes nothing.
 
-        A drawer whose text differs is replaced. One that was deleted here stays deleted unless ``restore`` is
-        true.
+        A drawer whose text differs is replaced. A drawer that was deleted here stays deleted unless ``restore``
+        is true.
 
         Args:
             drawers: The drawers, at most 200.
@@ -2266,7 +2266,7 @@ class Operations:
     ) -> DrawerAnswer:
         """Restore a drawer that was deleted, pruned, merged or superseded; for those who may delete it.
 
-        One that an OWNER or ADMIN deleted is restored by them alone.
+        Only OWNER and ADMIN can restore a drawer that an OWNER or ADMIN deleted.
 
         Args:
             drawer_id: Id of the drawer.
@@ -2314,7 +2314,7 @@ class Operations:
         since_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> InfoAnswer:
-        """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+        """File the exchanges of chat.* entries that are not filed yet, including postponed ones.
 
         Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
 

@@ -1,6 +1,6 @@
-"""Which model recall uses, recorded as an event so that it stays the same across restarts and view nodes.
+"""Records as an event which model recall uses, so that it stays the same across restarts and nodes.
 
-Invariant: an activation is recorded when it changes something and only then; a start with the same model records nothing.
+Invariant: an activation is recorded only if it changes the model; a start with the same model records nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ async def check_model(views: ViewReader, model: str, runnable: Collection[str]) 
 
     Args:
         views: Hold the vectors there are.
-        model: What is to be activated.
-        runnable: Models that an embedder of this node runs or would run as it is set up.
+        model: The model to activate.
+        runnable: Models that this node's configuration can run.
 
     Raises:
-        NotFound: If it is not one of those and has no vectors.
+        NotFound: If the model is not runnable and has no vectors.
     """
     if model in runnable:
         return

@@ -1,6 +1,7 @@
-"""What each page shows: one function from a request to the values of its template.
+"""The content of each page: a function from a request to the values of its template.
 
-Invariant: a page runs the same operations with the same principal as HTTP does, so it shows only what the token may read.
+Invariant: a page runs the same operations as HTTP with the same principal, so that it shows only data that the token
+may read.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ RECALL_K: Final = 10
 FILTERS: Final = ("q", "types", "severities", "agent_id", "crew_id", "trace_id", "since", "until", "priorities")
 """Filters of the list, by the names they have in ``GET /v1/journal``."""
 TIMES: Final = ("since", "until")
-"""Filters that may be written as a person writes times."""
+"""Filters for which people may write times in informal formats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ class Page:
 
     Attributes:
         key: The key that opens it from every other page; empty for none.
-        administrators: Whether other roles may not see it.
-        form: The values of its form, which stays beside an error; None if it has none.
+        administrators: Whether only OWNER and ADMIN may see it.
+        form: The values of its form, which is also shown with an error; None if the page has no form.
     """
 
     path: str
@@ -171,7 +172,7 @@ async def workspaces(visit: Visit) -> tuple[str, ...]:
     """The workspaces to choose from; none for a token of one workspace."""
     try:
         return tuple(workspace.workspace_id for workspace in (await visit.run(WORKSPACES)).workspaces)
-    except CrewJournalError:  # not allowed, or the page itself says what is wrong
+    except CrewJournalError:  # not allowed, or the page itself shows the error
         return ()
 
 

@@ -182,7 +182,7 @@ class CrewJournalProvider(MemoryProvider):  # type: ignore[misc]  # the package 
         self._writing.submit(run)
 
     def _retract(self, journal: CrewJournal, target: str, text: str) -> int | None:
-        """Retract the entries of Hermes' memory that contain this text; its tool identifies an entry by a part of its text."""
+        """Retract the entries of Hermes' memory that contain this text, by which its tool identifies entries."""
         where = {"workspace_id": self._who["workspace_id"]}
         seq = None
         for entry in journal.entries(mission_id=_mission(target), min_seq=self._seq, **self._who):

@@ -41,7 +41,7 @@ class ReactorStatus:
 
 @runtime_checkable
 class Reactor(Protocol):
-    """Runs in a process of its own or inside ``up``; several of one kind share the load through one durable."""
+    """Runs in a separate process or inside ``up``; several reactors of one kind share the load through one durable."""
 
     name: ClassVar[str]
     version: ClassVar[int]
@@ -70,7 +70,7 @@ class ReactorContext:
         embedding_dim: Dimensions of the active model that the journal has recorded, None if there are none.
         clock: The time now, UTC; for status, never for events.
         settings: The node's settings.
-        views: The node's views, read only; None in a process that has none (``work``), where reactors that search
+        views: The node's views, read only; None in a process without views (``work``), in which reactors that search
             views have nothing to do.
         similar: Finds the nearest earlier entries of an entry; None likewise.
         embedding_generation: Sequence of the event that last dropped the embedder's model, 0 if it was never dropped.

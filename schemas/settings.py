@@ -163,7 +163,7 @@ class Setting:
 
     Attributes:
         name: Name of the field.
-        help: What it is, in Markdown: the text below the field.
+        help: Help text in Markdown, from the docstring below the field.
         secret: Whether its value is never printed (``repr=False``).
         variables: Names of its variables, the setting's own variable first; empty if the environment is not read.
         default: The default in Markdown.
@@ -447,13 +447,13 @@ class LimitSettings(BaseModel, use_attribute_docstrings=True):
     token_mb_per_minute: int = Field(default=TOKEN_MB_PER_MINUTE, ge=0)
     """MiB of entries and documents that a token of role AGENT or LEAD may write a minute; 0 for no limit."""
     token_entries_per_minute: int = Field(default=TOKEN_ENTRIES_PER_MINUTE, ge=0)
-    """Entries and documents that such a token may write a minute; 0 for no limit."""
+    """Entries and documents that a token of role AGENT or LEAD may write a minute; 0 for no limit."""
     token_waiting_mb: int = Field(default=TOKEN_WAITING_MB, ge=0)
-    """Maximum MiB that such a token has written and the views have not folded yet; also the maximum of one request; 0
-    for no limit.
+    """Maximum MiB that a token of role AGENT or LEAD has written and the views have not folded yet; also the maximum of
+    one request; 0 for no limit.
     """
     token_requests: int = Field(default=TOKEN_REQUESTS, ge=0)
-    """Requests of such a token that may be open at once, live streams included; 0 for no limit."""
+    """Requests of a token of role AGENT or LEAD that may be open at once, including live streams; 0 for no limit."""
 
 
 class ClientSettings(BaseModel, use_attribute_docstrings=True):

@@ -22,7 +22,7 @@ class Author:
     Attributes:
         type: ``user`` for OWNER and ADMIN, ``agent`` for LEAD and AGENT, ``system`` for a reactor.
         name: The agent, the id of the operator's token, or the reactor.
-        agent_id: The agent, also that of the conversation which a reactor read.
+        agent_id: The agent; for a reactor, the agent of the conversation that it read.
         crew_id: The crew of the token.
     """
 

@@ -149,7 +149,7 @@ class Budgets:
             )
 
     def charge(self, account: _Account, seq: int, entries: int, size: int) -> None:
-        """Count what was written up to ``seq``."""
+        """Charge writes up to the sequence ``seq``."""
         account.size += size
         account.entries += entries
         if self._folded is not None:
@@ -204,7 +204,7 @@ class Spender:
         self._account.under_way -= size
 
     def charge(self, seq: int, entries: int, size: int) -> None:
-        """Count what was written, up to the sequence ``seq``."""
+        """Charge writes up to the sequence ``seq``."""
         self._budgets.charge(self._account, seq, entries, size)
 
 

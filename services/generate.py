@@ -117,7 +117,7 @@ def client_text() -> str:
 
 
 def sync_text() -> str:
-    """The module of the blocking client, made of the one for asyncio."""
+    """The module of the blocking client, generated from the asyncio client."""
     text = Path(__file__).with_name("client").joinpath("aio.py").read_text("utf-8")
     _, _, rest = text.partition('"""\n')
     for asynchronous, blocking in _BLOCKING.items():

@@ -145,7 +145,7 @@ def download_wheel(package: str, version: str, folder: Path, hashes: Sequence[st
 
     Args:
         package: Its name in the index.
-        version: The one version that is taken.
+        version: The exact version.
         folder: Folder for the wheel.
         hashes: SHA-256 of the wheels that are accepted, one for each platform; any wheel if empty.
 

@@ -32,7 +32,7 @@ class EmbedderOutcome:
         hint: What to do; None unless degraded.
         since: When the current series of failures began, UTC; None unless degraded.
         consecutive_failures: Length of that series.
-        last_success: When a call last succeeded, UTC; None if none has.
+        last_success: UTC time of the last successful call; None if no call has succeeded.
         rejected_inputs: Number of texts that the model refused; these are not failures.
     """
 
@@ -82,7 +82,7 @@ class ObservedEmbedder:
 
     @property
     def token_quantiser(self) -> int | None:
-        """The inner embedder's; None if it computes no token bits."""
+        """The inner embedder's quantiser; None if it computes no token bits."""
         return self._inner.token_quantiser if isinstance(self._inner, TokenEmbedder) else None
 
     @property
@@ -142,7 +142,7 @@ class ObservedEmbedder:
         await self._observe(self._inner.probe(), rejection_is_failure=True)
 
     async def close(self) -> None:
-        """Close the inner embedder, or let the last call under way do so; does not change the outcome."""
+        """Close the inner embedder now or after its last running call; does not change the outcome."""
         self._closing = True
         if not self._calls:
             await self._inner.close()

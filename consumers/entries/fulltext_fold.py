@@ -125,7 +125,7 @@ class FulltextProjection:
         workspaces, workspace = np.unique(
             np.fromiter((_workspace_hash(e.workspace_id) for e in batch.entries), np.uint64, n), return_inverse=True
         )
-        # one sort of one integer gives the order of a sealed run: (ws, term, doc)
+        # sorting by one integer gives the order of a sealed run: (ws, term, doc)
         width = max(len(terms), 1)
         keys = (workspace[entry] * width + term) * n + entry
         keys.sort()

@@ -149,7 +149,7 @@ class Pulls:
             self._asked, self._refused_at = 0, now
 
     async def _on_message(self, message: Msg) -> None:
-        if message.reply:  # stored messages have one, whatever their headers say; the server's status messages do not
+        if message.reply:  # only stored messages have a reply subject; status messages of the server have none
             self._held.append(message)
             self._asked = max(0, self._asked - 1)
         else:

@@ -177,7 +177,7 @@ class KnownWords:
         return keys
 
     def foreign_keys(self, at: npt.NDArray[np.integer]) -> list[int]:
-        """The further terms that the words of one text have in its language; none if it is English."""
+        """The further terms of the words of one text in its language; empty if the text is English."""
         tokens = [self._words[word].casefold() for word in at.tolist()]
         language = foreign_language(tokens)
         if language is None:

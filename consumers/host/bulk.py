@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 async def read_ahead(
     source: AsyncIterator[list[RawMessage]], depth: int = REPLAY_LOOKAHEAD
 ) -> AsyncGenerator[list[RawMessage], None]:
-    """The batches of ``source``, up to ``depth`` of them read before they are asked for; closes ``source``."""
+    """The batches of ``source``, of which up to ``depth`` are read ahead; closes ``source``."""
     queue: asyncio.Queue[list[RawMessage] | BaseException | None] = asyncio.Queue(depth)
 
     async def fill() -> None:
@@ -117,7 +117,7 @@ async def _fold_range(host: Host, source: ReplaySource, start: int, last_seq: in
             await host.fold_ready(rest)
 
 
-# Brings projections that are behind the group back into it, beside the live feed.
+# Brings projections that are behind back into the group while the live feed continues.
 
 
 _log = structlog.get_logger(__name__)

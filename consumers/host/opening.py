@@ -160,9 +160,9 @@ def _entry_of(message: RawMessage) -> tuple[bytes, bytes] | None:
 
 
 AHEAD: Final = ".ahead-"
-"""Prefix of the suffix of a view file with events that the stream has lost."""
+"""Marks the name of a view file with events that the stream has lost."""
 DAMAGED: Final = ".damaged-"
-"""Prefix of the suffix of a view file with bad blocks; its other blocks may also hold entries that the stream has lost."""
+"""Marks the name of a view file with bad blocks; its other blocks may also hold entries that the stream has lost."""
 _WAL: Final = ".wal"
 _log = structlog.get_logger(__name__)
 

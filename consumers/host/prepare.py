@@ -72,7 +72,7 @@ def in_order(messages: Sequence[RawMessage], after: int) -> list[RawMessage]:
 
 
 def prepare(messages: Sequence[RawMessage], index: IdentityIndex, first_seq: int, last_seq: int) -> Prepared:
-    """Decode and admit; CPU only, for a thread beside the event loop.
+    """Decode and admit; CPU only, so run it in a thread.
 
     Args:
         messages: Each once, in stream order.

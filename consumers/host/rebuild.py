@@ -207,7 +207,7 @@ def _key(names: Sequence[str], row: Sequence[Any], width: int) -> dict[str, str]
 
 _SUFFIX: Final = {"rebuild": REBUILD_SUFFIX, "verify": ".verify", "salvage": ".salvage"}
 BEFORE_LOSS: Final = ".before-loss-"
-"""Prefix of the suffix of a replaced view file that had more events than the stream."""
+"""Marks the name of a replaced view file that had more events than the stream."""
 _log = structlog.get_logger(__name__)
 
 

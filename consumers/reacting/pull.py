@@ -125,7 +125,7 @@ class PullConsumer:
         """The number of unacked messages: not delivered, being handled, or postponed.
 
         Raises:
-            BrokerUnavailable: If the broker does not answer within a second or the durable is gone.
+            BrokerUnavailable: If the broker does not answer within a second or the durable was deleted.
         """
         info = await info_of(self._client, self._durable.name, STATUS_TIMEOUT_S)
         if info is None:
@@ -269,7 +269,7 @@ class Leases:
 
     @property
     def unsettled(self) -> frozenset[int]:
-        """Sequences of messages that were received and not acked here: held, put off or returned."""
+        """Sequences of messages that were received but not acked here: held, postponed or returned."""
         return frozenset(self._held) | frozenset(self._parted)
 
     def hold(self, message: Msg) -> None:

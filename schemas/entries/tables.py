@@ -93,7 +93,9 @@ class EmbedPolicyRow(NamedTuple):
     workspace_id: str
     policy: Int32  # version of the embed policy
     seq: Seq
-    chat_choice: Annotated[bool | None, Default("NULL")] = None  # whether speech is embedded; None: as the policy says
+    chat_choice: Annotated[bool | None, Default("NULL")] = (
+        None  # whether speech is embedded; None means that the policy decides
+    )
 
 
 class PostingRow(NamedTuple):
@@ -135,7 +137,7 @@ RUNS: Final = Table("postings_runs", RunRow, FULLTEXT_PROJECTION, digested=False
 TURNS: Final = Table("conversation_turns", TurnRow, TURNS_PROJECTION, document="doc")
 
 
-# The read contract between projections and queries, as far as it is about entries.
+# The part of the read contract between projections and queries that concerns entries.
 
 
 DECODE_STAGE: Final = "decode"

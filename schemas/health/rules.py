@@ -34,7 +34,7 @@ _DECIMALS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class EmbedderFailure:
-    """A failure of the embedder: description, and since when (RFC 3339; empty if from the start)."""
+    """A failure of the embedder: its description, and when it began (RFC 3339; empty if it failed from the start)."""
 
     reason: str
     since: str = ""

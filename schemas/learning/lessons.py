@@ -25,13 +25,13 @@ MISSION_OUTCOME: Final = "mission_outcome"
 FEEDBACK: Final = "user.feedback"
 NEGATIVE_LEARNING: Final = "negative_learning"
 MAX_LESSONS: Final = 500
-"""Lessons of a crew or agent that are kept; the one with the oldest ``captured_at`` is dropped first."""
+"""Maximum number of lessons of a crew or agent; the lesson with the oldest ``captured_at`` is dropped first."""
 OUTCOMES_SHOWN: Final = 10
-"""Outcomes of missions in a lead's prompt."""
+"""Maximum number of mission outcomes in a lead's prompt."""
 RULES_SHOWN: Final = 20
-"""Learned rules in a prompt: promoted ones first, then the newest."""
+"""Maximum number of learned rules in a prompt: promoted rules first, then the newest."""
 _AUTHORS_SHOWN: Final = 5
-"""Authors of a rule in a prompt."""
+"""Maximum number of authors of a rule in a prompt."""
 RULES_LABEL: Final = "Learned rules (from recurring entries of the crew)"
 OUTCOMES_LABEL: Final = "Mission outcomes (last 10)"
 _KINDS: Final = {"COMPLETED": "positive", "DONE": "positive", "FAILED": "negative", "CANCELLED": "neutral"}

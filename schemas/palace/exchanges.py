@@ -175,8 +175,8 @@ def turns_in(text: str) -> list[str]:
 def filed_chunks(text: str, thresholds: Thresholds) -> list[ExchangeChunk]:
     """The chunks of an exchange, each with its type, room, importance and tier, as far as words decide them.
 
-    What the classifier does not decide, the cues of ``kinds`` do, turn by turn. An exchange that is only chatter has no
-    chunk; a part of a longer one is kept.
+    What the classifier does not decide, the cues of ``kinds`` do, turn by turn. An exchange that consists only of
+    chatter gives no chunk; chatter within a longer exchange is kept.
     """
     parts = chunks_of(text)
     chunks = []

@@ -69,7 +69,7 @@ class PalaceTaxonomyAnswer(Answer):
 
 
 class DrawerHit(Answer):
-    """A found drawer; ``score`` determines its rank, ``author`` is who filed it, by the token.
+    """A found drawer; ``score`` determines its rank, ``author`` is determined by the token that filed it.
 
     ``quarantined`` is the reason for which the scanners block its text (``category/pattern``); an AGENT or LEAD then
     gets a notice instead of the text.
@@ -202,7 +202,7 @@ class DiaryWriteAnswer(Answer):
 
 
 class DiaryEntry(Answer):
-    """An entry of a diary; ``author`` is who wrote it, by the token, ``quarantined`` is as in a hit."""
+    """An entry of a diary; ``author`` is determined by the token that wrote it, ``quarantined`` is as in a hit."""
 
     id: str
     content: str

@@ -295,7 +295,7 @@ class BriefAnswer(Answer):
     """The answer.
 
     ``hits`` are the lines of the text. Without hits, ``text`` says that nothing relevant was found or that memory was
-    not searched. The tags around the lines carry the ``receipt``, so that no text can contain the closing one;
+    not searched. The tags around the lines carry the ``receipt``, so that no text can contain the closing tag;
     ``degraded`` is as in ``recall``.
     """
 

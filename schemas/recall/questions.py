@@ -102,7 +102,7 @@ def asked_kind(question: str) -> AnswerKind | None:
 
 
 def asks_for_all(question: str) -> bool:
-    """Whether many entries answer a question together: it asks for a total, for every one, or whether a goal is met."""
+    """Whether a question needs many entries for its answer: it asks for a total, for all items, or whether a goal is met."""
     return _words().all.search(fold(question)) is not None
 
 

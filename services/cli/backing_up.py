@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _OTHERS: Final = 0o077
 _FOLDER: Final = "nats"
-"""What a restore makes in the data directory before the first start."""
+"""Names of the files that a restore creates in the data directory before the first start."""
 
 
 def backup(

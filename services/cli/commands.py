@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, Protocol, Union, get_args, get_origin, g
 import click
 
 _LINE: Final = 57
-"""Characters of a command's help beside its name in 80 columns."""
+"""Width of a command's help text next to its name in 80 columns."""
 
 
 class _Declared:
@@ -153,7 +153,7 @@ def parameter(name: str, kind: Any, declared: _Declared, default: Any = None) ->
 
 
 def _click_type(kind: Any, settings: dict[str, Any]) -> click.ParamType[Any] | type[Any]:
-    """The type of click; what of the settings belongs to it is taken out of them."""
+    """The click type of a parameter; removes the type's own settings from ``settings``."""
     ends = {name: settings.pop(name) for name in ("min", "max") if name in settings}
     if ends:
         return click.IntRange(**ends) if kind is int else click.FloatRange(**ends)
@@ -174,6 +174,6 @@ def _without_none(kind: Any) -> Any:
 
 
 def short_help(text: str) -> str:
-    """What a list of commands prints of a help text: its first sentence, up to a colon or semicolon if it is long."""
+    """The part of a help text for a list of commands: the first sentence, up to a colon or semicolon if it is long."""
     sentence = re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
     return sentence if len(sentence) <= _LINE else re.split("[:;] ", sentence, maxsplit=1)[0]

@@ -62,7 +62,7 @@ class OtherFile:
         self._base = base
         self._folders, self._name = below.split("/")[:-1], below.split("/")[-1]
         self.before = self._read()
-        """Its content; None if it is absent."""
+        """The content; None if the file is absent."""
 
     def replace(self, content: bytes) -> None:
         """Replace the content.
@@ -162,7 +162,7 @@ _COMMAND: Final = "crew-journal"
 _NAME: Final = "crew-journal"
 _ISOLATION: Final = frozenset({"-E", "-I", "-P"})
 _TIMEOUT_S: Final = 5
-"""Seconds after which the coding agent gives a hook up; it takes a third of one at most."""
+"""Seconds after which the coding agent stops a hook; a hook takes at most a third of a second."""
 _EVENTS: Final = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
 _CODEX_EVENTS: Final = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact")
 _INDENT: Final = re.compile(r"^[\[{]\s*\n([ \t]+)\S")
@@ -206,7 +206,7 @@ def _nested(program: str, events: tuple[str, ...]) -> _AgentFile:
 
 
 def _flat() -> _AgentFile:
-    """Hooks as Cursor writes them: event → hooks."""
+    """Hooks in Cursor's format: event → hooks."""
 
     def add(config: Config, command: list[str]) -> None:
         remove(config)
@@ -396,7 +396,7 @@ def _is_our_server(server: Any, program: str) -> bool:
 
 
 def _is_our_command(words: list[str]) -> bool:
-    """Whether a command begins as ``connect`` writes it now, or wrote it before: the script, or Python with the module."""
+    """Whether ``connect`` (of any version) wrote a command: it starts with the script, or with Python and the module."""
     if len(words) == 1:
         return Path(words[0]).name == _COMMAND
     return words[-2:] == ["-m", CLI_MODULE] and _ISOLATION.issuperset(words[1:-2])

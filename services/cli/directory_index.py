@@ -97,7 +97,7 @@ class MemoryDirectory:
         self._index.take(_FileRows(self.files, source, self._analyzer))
 
     def status(self) -> dict[str, Any]:
-        """What was read, as ``GET /memory/status`` says it."""
+        """The state of the index in the format of ``GET /memory/status``."""
         size = sum(len(file.text.encode()) for file in self.files)
         return {
             "path": str(self.root),

@@ -89,7 +89,7 @@ class ExamSet:
     partly: Sequence[Remark] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """What a report says of it: how many questions take part, and which do not or not wholly."""
+        """A summary for reports: the number of questions, and the questions that are left out or only partly answerable."""
         return {
             "questions": len(self.questions),
             "left_out": [asdict(question) for question in self.left_out],
@@ -213,7 +213,7 @@ def _read_question(number: int, raw: bytes) -> ExamQuestion:
     """A line as a question.
 
     Raises:
-        ValueError: Saying what is wrong with it.
+        ValueError: If the line is not a valid question.
     """
     try:
         question = ExamQuestion.model_validate(json_object_of(number, raw))
@@ -227,7 +227,7 @@ def _read_question(number: int, raw: bytes) -> ExamQuestion:
 
 
 def _home(name: str | None) -> str | None:
-    """A workspace as it is asked for: the default one need not be named, by entries or by questions."""
+    """The workspace of a request: the default workspace may be omitted by entries and questions."""
     return None if name in (None, "", DEFAULT_WORKSPACE) else name
 
 
@@ -261,9 +261,9 @@ def _why_missing(names: Sequence[str], question: ExamQuestion, home: str | None)
 
 
 ASKED_AT_ONCE: Final = 4
-"""Questions under way; the journal answers on as many threads."""
+"""Number of concurrent questions, equal to the journal's threads."""
 SHALLOW_K: Final = 5
-"""Depth of the recall that is reported beside the one asked for."""
+"""Second depth at which recall is reported."""
 SESSION_K: Final = 5
 """Sessions that count for session recall (facts: session R@5)."""
 FIGURES: Final = ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")
@@ -389,7 +389,7 @@ async def ask_all(there: Target, questions: ExamSet, recipe: str, k: int) -> tup
 
 
 def others_of(questions: Sequence[ExamQuestion]) -> list[ExamQuestion | None]:
-    """For each question one of another agent, taken in turn; None where there is no other agent."""
+    """For each question a question of another agent, in turn; None if there is no other agent."""
     size = len(questions)
     return [
         next(
@@ -423,7 +423,7 @@ def scores(answered: Sequence[ExamAnswer], k: int, sessions: Sessions) -> dict[s
 
 
 def averaged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean of each number over reports of the same shape, of counts a whole one; other values are those of the first."""
+    """The mean of each number over reports of the same shape (counts rounded); other values come from the first report."""
     means = dict(reports[0])
     for name, value in reports[0].items():
         values: list[Any] = [report[name] for report in reports]

@@ -36,7 +36,7 @@ MAX_RATIO: Final = 200
 RATIO_FROM_BYTES: Final = 16 << 20
 """Unpacked bytes below which a member may have any ratio."""
 MAX_TEXT_BYTES: Final = 16 << 20
-"""Bytes of a text that is read as a whole; books have one to three million."""
+"""Maximum bytes of a text that is read completely; books have one to three million."""
 _DIRECTORY_BYTES: Final = 400
 """Bytes of a member in the archive's directory, at most on average: 46 and its name."""
 _END: Final = b"PK\x05\x06"
@@ -154,7 +154,7 @@ def file_at(path: Path, *, follow: bool = True) -> ForeignFile:
         follow: Whether it may be a link.
 
     Raises:
-        InvalidFile: If it is none.
+        InvalidFile: If it is not a regular file.
     """
     label = shown(str(path))
     try:

@@ -32,7 +32,7 @@ INTERRUPTED: Final = 130
 """What shells expect of a command that Ctrl-C ended: 128 + SIGINT."""
 _SHOW_COMPLETION: Final = "Show completion for the current shell, to copy it or customize the installation."
 _COMPLETE: Final = "_CREW_JOURNAL_COMPLETE"
-"""What a shell that asks for completions sets."""
+"""Variable that a shell sets when it requests completions."""
 
 
 @contextmanager
@@ -181,7 +181,7 @@ def stopping(stopped: threading.Event) -> Iterator[None]:
     """Within the block, SIGINT and SIGTERM set ``stopped``; a second one raises ``KeyboardInterrupt``."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        if stopped.is_set():  # do not wait for the request under way
+        if stopped.is_set():  # do not wait for the running request
             raise KeyboardInterrupt
         stopped.set()
 

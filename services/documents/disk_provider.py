@@ -146,7 +146,7 @@ def total_bytes(memory: int) -> int:
 
 
 class WriteLog:
-    """The writes of one document: a line each, ``write id, sha256 before, sha256 after``; also the document's lock.
+    """The log of a document's writes, with a line ``write id, sha256 before, sha256 after`` per write; also its lock.
 
     A line is written before the file is replaced. If the process ends in between, the next write starts from the same
     text as the failed write, which shows that the logged write failed.
@@ -235,7 +235,7 @@ class DiskStore:
     async def read(
         self, _caller: Caller, address: DocumentAddress, _version: int | None = None, _as_of: int | None = None
     ) -> DocumentAnswer:
-        """The present text; files have no versions."""
+        """The current text; files have no versions."""
         return await _in_thread(self._read, address)
 
     async def write(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:

@@ -153,7 +153,7 @@ Law = Callable[[World], Awaitable[None]]
 
 
 async def run(world: World, laws: Iterable[Law], *, law_s: float = LAW_S) -> TrialReport:
-    """Run the laws, one after the other; never raises for what a provider does."""
+    """Run the laws one after the other; never raises because of a provider."""
     verdicts = []
     for law in laws:
         began, seen = monotonic(), None
@@ -574,5 +574,5 @@ LAWS: Final[tuple[Law, ...]] = (
 
 
 async def check(world: World, laws: Iterable[Law] = LAWS, *, law_s: float = LAW_S) -> TrialReport:
-    """Run the laws, one after the other; never raises for what a provider does."""
+    """Run the laws one after the other; never raises because of a provider."""
     return await run(world, laws, law_s=law_s)

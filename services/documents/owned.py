@@ -240,7 +240,7 @@ class StoredPrompts:
 
         Raises:
             NotByProvider: If the store cannot read whole documents.
-            CrewJournalError: What the store refuses.
+            CrewJournalError: If the store refuses the request.
         """
         if self._stores.is_journal(workspace_id):
             return await self._journal.of(workspace_id, owner, today)

@@ -50,7 +50,7 @@ class Grouped(Generic[Q, A]):
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, query: Q) -> A:
-        """The answer to one call; raises what the run raises."""
+        """The answer to one call; raises the error of the run."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[A] = loop.create_future()
         self._waiting.append((query, future))

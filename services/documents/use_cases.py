@@ -61,7 +61,7 @@ class Documents:
         self._clock = clock
 
     async def read(self, caller: Caller, request: ReadDocumentRequest) -> DocumentAnswer:
-        """The present text, that of a version, or the one as of a sequence.
+        """The current text, the text of a version, or the text as of a sequence.
 
         Raises:
             NotAllowed: If the document belongs to another agent or crew, or the agent's memory is off.

@@ -99,7 +99,7 @@ class MemoryHealth:
 
         Raises:
             BrokerUnavailable: If the sweep could not be requested.
-            Unavailable: If it did not end in time.
+            Unavailable: If the sweep did not end in time.
         """
         await self._node.use(SweepNow).run(caller.workspace_id, HEALTH)
         return await self.latest(caller, request)

@@ -54,7 +54,7 @@ async def activate_embeddings(
     workspace_id: str | None = None,
     actor_id: str | None = None,
 ) -> dict[str, Any]:
-    """Make ``model`` the active one, of one workspace or (None) by default; by the system if there is no ``actor_id``.
+    """Activate ``model`` for one workspace or (None) as the default; without ``actor_id``, the system is the actor.
 
     Returns:
         ``workspace_id``, ``model``, ``changed`` and, if changed, ``seq``.

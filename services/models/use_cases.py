@@ -1,4 +1,4 @@
-"""The embedding models of a journal: fill a second one beside the first, switch to it, switch back, drop one.
+"""The embedding models of a journal: fill a second model in addition to the first, switch to it, switch back, drop a model.
 
 Users must be able to test a model on their own memories before recall uses it, and to switch back at once. So a model
 is added (a reactor computes vectors from the journal's beginning on), activated (recall uses its vectors), and dropped
@@ -111,7 +111,7 @@ class ModelFigures:
         self._wanted = wanted
 
     async def read(self, workspace_id: str | None) -> ModelReading:
-        """Everything at once, of one workspace or (None) of all."""
+        """All figures of one workspace or (None) of all."""
         return await asyncio.to_thread(self._read, workspace_id)
 
     async def state(self, model: str) -> str | None:

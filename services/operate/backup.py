@@ -51,7 +51,7 @@ _OK: Final = (None, "204")
 
 
 class SnapshotStarted(dict[str, Any]):
-    """Configuration and state of the stream that is copied, as JetStream has them."""
+    """Configuration and state of the copied stream, as JetStream reports them."""
 
 
 async def snapshot(client: Client, stream: str) -> AsyncIterator[SnapshotStarted | bytes]:
@@ -81,7 +81,7 @@ async def snapshot(client: Client, stream: str) -> AsyncIterator[SnapshotStarted
                     f"the broker sent nothing of {stream} for {SILENCE_S:.0f} s", hint="see its log, and try again"
                 ) from None
             if message.data:
-                if message.reply:  # the last chunk has none
+                if message.reply:  # the last chunk has no reply subject
                     await message.respond(b"")
                 yield message.data
                 continue
@@ -97,7 +97,7 @@ async def snapshot(client: Client, stream: str) -> AsyncIterator[SnapshotStarted
 async def restore(
     client: Client, config: Mapping[str, Any], state: Mapping[str, Any], chunks: AsyncIterable[bytes]
 ) -> None:
-    """Make a stream from a copy of it.
+    """Create a stream from a copy.
 
     Raises:
         BrokerError: If JetStream refuses, because the stream exists or the copy is not one.
@@ -310,7 +310,7 @@ def checked_backup(path: Path) -> Manifest:
 
 
 def subject_key_of(path: Path, manifest: Manifest) -> bytes | None:
-    """The key that names people in events, from a checked backup; None if it has none."""
+    """The key with which people's names are hashed, from a checked backup; None if the backup lacks it."""
     if manifest.subject_key is None:
         return None
     with zipfile.ZipFile(path) as archive:

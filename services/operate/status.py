@@ -86,7 +86,7 @@ def as_json(value: Any) -> Any:
 
 
 def disk_figures(data_dir: Path) -> dict[str, int]:
-    """Bytes of the disk of a data directory: free, in all, and the least that must be free."""
+    """Bytes of a data directory's disk: free, total, and the minimum that must be free."""
     disk = shutil.disk_usage(data_dir)
     return {"free_bytes": disk.free, "total_bytes": disk.total, "floor_bytes": FREE_DISK_FLOOR_BYTES}
 

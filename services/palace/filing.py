@@ -164,7 +164,8 @@ class PalaceFiling:
 
         Raises:
             NotFound: If no such drawer was ever filed.
-            NotAllowed: If the caller may not change it, or an OWNER or ADMIN deleted it and the caller is neither.
+            NotAllowed: If the caller may not change it, or if an OWNER or ADMIN deleted it and the caller is not OWNER
+                or ADMIN.
             PalaceFull: If the workspace has the maximum number of drawers.
         """
         async with self.one_at_a_time:

@@ -198,7 +198,7 @@ class Relations:
         """Record the retraction of a relation; returns after the ack.
 
         Raises:
-            NotFound: If there is no such relation, or none between entries that the token may see.
+            NotFound: If there is no such relation between entries that the token may see.
             NotAllowed: If the caller is neither OWNER nor ADMIN and is not the only author of the relation.
             InvalidQuery: If both ids name the same entry.
         """

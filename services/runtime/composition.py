@@ -167,8 +167,8 @@ async def start_documents(
     Args:
         node: The node, to which the memory documents are added.
         parts: Shows the search index in ``status``.
-        trouble: Why the broker cannot take a write; None if it can.
-        choices: The store of each workspace; those of the settings if absent.
+        trouble: Returns why the broker cannot accept a write; None if it can.
+        choices: The store of each workspace; by default from the settings.
 
     Raises:
         InvalidQuery: If a document store is not configured completely.
@@ -240,8 +240,8 @@ async def make_node(
         subject_key: The key of the hash that names people.
         embedding: The embedding models, started.
         static_table: Returns the current static table of late interaction, or None.
-        trouble: Why the broker cannot take a write; None if it can.
-        choices: The provider of each workspace; those of the settings if absent.
+        trouble: Returns why the broker cannot accept a write; None if it can.
+        choices: The provider of each workspace; by default from the settings.
     """
     queries = JournalQueries(views)
     stack.callback(queries.close)
@@ -310,7 +310,7 @@ async def make_services(
 
     Args:
         node: What use-cases share.
-        parts: What the node consists of.
+        parts: The parts of the node.
         tail: The live tail.
         tokens: The tokens.
         operations: Long operations.

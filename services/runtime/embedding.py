@@ -262,7 +262,7 @@ class Embedding:
         return {model: rows[model][1] if model in rows else 0 for model in sorted(wanted)}
 
     def known_dim(self, model: str) -> int | None:
-        """Dimensions that the journal has recorded of a model, None if none are: blocking."""
+        """Dimensions of a model that the journal has recorded, None if there are none; blocking."""
         rows = self._views.rows(_RECORDED_DIM, [model])
         return int(rows[0][0]) if rows else None
 
@@ -475,11 +475,11 @@ class StaticTable:
         self._words: Words | None = None
 
     def current(self) -> Words | None:
-        """(pieces, 6) uint64; None while it is not there."""
+        """(pieces, 6) uint64; None until the table is loaded."""
         return self._words
 
     async def start(self, stack: AsyncExitStack, *, compute: bool) -> None:
-        """Read it; with ``compute``, make a missing one in the background if the weights are installed."""
+        """Read the table; with ``compute``, compute a missing table in the background if the weights are installed."""
         table = await asyncio.to_thread(find_static_table, self._models_dir)
         if table is not None:
             self._words = table.view(np.uint64)

@@ -238,7 +238,7 @@ class Runtime:
         """Start everything; returns when HTTP answers, the views have caught up and the reactors run.
 
         Raises:
-            CrewJournalError: What is missing or wrong, with a hint; whatever was started is stopped again.
+            CrewJournalError: If the node cannot start; started parts are stopped again.
         """
         try:
             try:

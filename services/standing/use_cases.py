@@ -83,10 +83,10 @@ class Retractions:
         return await self._record(caller, entry, retraction_made, "retracted")
 
     async def restore(self, caller: Caller, request: RestoreRequest) -> RetractionAnswer:
-        """Record that a retracted entry counts again, or one that a reactor found outdated.
+        """Restore an entry that was retracted or that a reactor found outdated.
 
         Raises:
-            NotFound: If there is no such entry, or none that the token may read.
+            NotFound: If there is no such entry, or the token may not read it.
             NotAllowed: If the token may not revoke the decision of the person who retracted it.
         """
         entry = await self._entry(caller, request.entry_id)

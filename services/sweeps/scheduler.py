@@ -184,7 +184,7 @@ class Sweeps:
             await asyncio.sleep(self._poll_s)
 
     async def _due(self, now_ms: int) -> list[DueTick]:
-        """The ticks due since each workspace's last ones, in order of due time."""
+        """The ticks that became due since each workspace's last tick, in order of due time."""
         first = await asyncio.to_thread(self._views.rows, _BEGUN, [])
         rows = await asyncio.to_thread(self._views.rows, _LAST, [])
         last = {(workspace, sweep): due_ms for workspace, sweep, due_ms in rows}

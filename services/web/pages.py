@@ -122,7 +122,7 @@ async def _entries(visit: Visit, given: list[tuple[str, str]], cursor: str | Non
 
 
 async def entry(visit: Visit) -> dict[str, Any]:
-    """One entry, and those related to it."""
+    """One entry and its related entries."""
     entry_id = visit.request.path_params["entry_id"]
     stored = await visit.services.queries.get(
         visit.principal, entry_id, workspace=visit.workspace, include_archive=True
@@ -146,7 +146,7 @@ async def recall(visit: Visit) -> dict[str, Any]:
 
 
 async def health(visit: Visit) -> dict[str, Any]:
-    """The latest snapshot, and those of the last weeks."""
+    """The latest snapshot, and the snapshots of the last weeks."""
     return {"health": await visit.run(HEALTH, history=HEALTH_DAYS)}
 
 
@@ -169,7 +169,7 @@ async def models(visit: Visit) -> dict[str, Any]:
 
 
 async def workspaces(visit: Visit) -> tuple[str, ...]:
-    """The workspaces to choose from; none for a token of one workspace."""
+    """The workspaces to choose from; empty for a token of one workspace."""
     try:
         return tuple(workspace.workspace_id for workspace in (await visit.run(WORKSPACES)).workspaces)
     except CrewJournalError:  # not allowed, or the page itself shows the error

@@ -90,7 +90,7 @@ class Selection:
             yield number, raw, read_line(number, raw, workspace, notes.place.at)
 
     def batches(self, notes: Notes, workspace: str | None) -> Iterator[LineBatch]:
-        """The submissions in batches as those of a file; the number of a line is that of the submission."""
+        """The submissions in batches like those of a file; a line's number is the number of its submission."""
         batch, size, number = LineBatch(), 0, 0
         for number, raw, read in self.lines(notes, workspace):
             if isinstance(read, Line):
@@ -183,7 +183,9 @@ def _named(counts: Mapping[str, int]) -> str:
 
 STDIN: Final = "-"
 SHOWN_LINES: Final = 20
-"""Lines named on stderr because their ids are taken: a screen; a file of them is what --skip-invalid writes."""
+"""Maximum number of lines that are printed because their ids are already used: one screen; --skip-invalid writes them
+to a file.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +381,7 @@ def _print_report(report: Mapping[str, Any]) -> None:
 
 
 def _behind(there: Target, where: Where, last_seq: int) -> int | None:
-    """By how many sequences the views are behind what was sent, after a while; None if the service does not answer."""
+    """The number of sequences by which the views are behind after a short wait; None if the service does not answer."""
     from .run import find_again, views_behind
 
     if not last_seq:
@@ -507,7 +509,7 @@ async def _send_all(done: Import, batches: Iterable[LineBatch], sender: Sender, 
 
 
 def _resumed(kept: StateFile, source: BinaryIO, there: Target, options: ImportOptions) -> ImportState:
-    """The state to go on from; the beginning if the journal does not hold what was sent before."""
+    """The state from which to resume; the beginning if the journal does not hold the entries that were sent before."""
     from .run import still_held
 
     state = kept.load(source)
@@ -545,6 +547,6 @@ def _refuse_bad_lines(source: BinaryIO, state: ImportState, workspace: str | Non
 
 
 def _into(there: Target, options: ImportOptions) -> str:
-    """What a file is imported into, as a key of its own: it names the token, which decides the workspace of the entries."""
+    """A key of the import's target; it contains the token, because the token determines the entries' workspace."""
     address = "" if there.data_dir is not None else there.url
     return f"{address}\x00{options.workspace or ''}\x00{there.token}"

@@ -53,7 +53,7 @@ BACKOFF_LAST_S: Final = 3.0
 Send = Callable[[Sequence[dict[str, Any]]], Awaitable[Sequence[Receipt]]]
 """Sends one batch; raises ``Unavailable`` if it is worth trying again."""
 Held = Callable[[dict[str, Any]], Awaitable[Receipt | None]]
-"""Where the journal holds an entry with all fields of a record, None if it does not."""
+"""Looks up the receipt of the journal's entry with all fields of a record; None if there is no such entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class ImportRun:
                 under_way.append(asyncio.create_task(self._deliver(batch)))
                 while len(under_way) >= IN_FLIGHT or (under_way and under_way[0].done()):
                     acked(await under_way.popleft())
-                await asyncio.sleep(0)  # let the batches under way move between two readings of the file
+                await asyncio.sleep(0)  # lets running batches proceed between two reads of the file
             while under_way:
                 acked(await under_way.popleft())
         finally:
@@ -145,7 +145,7 @@ class ImportRun:
         return BatchAck(batch, (), bad)
 
     async def _send_around_taken(self, lines: list[Line]) -> tuple[list[Receipt], list[BadLine]]:
-        """Send lines, except those whose id belongs to another entry; these are found by halving, then one by one."""
+        """Send lines except those whose id belongs to another entry, found by halving the batch and then one by one."""
         try:
             return list(await self._send_patiently(lines)), []
         except EntryConflict as error:
@@ -181,7 +181,7 @@ class ImportRun:
 
 
 def _forbidden(error: CrewJournalError, lines: list[Line]) -> list[BadLine]:
-    """The line that the token may not import; none if the error is another one, or names no line."""
+    """The lines that the token may not import; empty if the error is a different one, or names no line."""
     if not isinstance(error, NotAllowed) or error.field is None:
         return []
     return bad_lines_of(InvalidEntry((FieldProblem(error.field, error.message, error.hint),)), lines)
@@ -210,7 +210,7 @@ HEAD_BYTES: Final = 64 * 1024
 TAIL_BYTES: Final = 4 * 1024
 """Bytes before the offset, hashed to see that the file was appended to and not rewritten."""
 SAVE_EVERY_S: Final = 0.5
-"""Seconds between two saves; what is sent again after a crash is counted once anyway."""
+"""Seconds between two saves; entries that are resent after a crash count once anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class ImportState:
         line: Number of the last of these lines.
         last_seq: Highest sequence acked, 0 if nothing was.
         last_id: Id of the entry that has it.
-        last_workspace: The workspace which that entry's line named, None if it named none.
+        last_workspace: The workspace in that entry's line, None if the line named no workspace.
     """
 
     path: str
@@ -250,7 +250,7 @@ class StateFile:
         self._saved_at = 0.0
 
     def load(self, file: BinaryIO) -> ImportState:
-        """The state to go on from: the saved one if the file is still the same one, else a fresh one."""
+        """The state from which to resume: the saved state if the file is unchanged, else a new state."""
         try:
             kept = json.loads(self._file.read_bytes())
             known = kept.pop("marks")
@@ -302,7 +302,7 @@ class Sender:
     def __init__(self, there: Target, where: Where) -> None:
         self._there = there
         self._where = where
-        self._clients: list[AsyncCrewJournal] = []  # the last one is used; requests may be under way with the others
+        self._clients: list[AsyncCrewJournal] = []  # the last client is used; the others may have running requests
         self._finding = asyncio.Lock()
 
     async def send(self, records: Sequence[dict[str, Any]]) -> Sequence[Receipt]:
@@ -323,7 +323,7 @@ class Sender:
         try:
             entry = await self._clients[-1].get(record["id"], workspace_id=record.get("workspace_id"))
         except NotFound:
-            return None  # the views may be behind; then it counts as taken
+            return None  # the views may be behind; then the id counts as used
         stored, wanted = without_conversation(entry.model_dump(mode="json")), without_conversation(record)
         same = all(stored.get(name) == value for name, value in wanted.items())
         return Receipt(id=entry.id, seq=entry.seq, duplicate=True) if same else None

@@ -95,7 +95,7 @@ def _maker(
     *,
     patient: bool,
 ) -> Callable[[CrewJournal], Callable[[], None]]:
-    """What makes a pass over a connection: the mirror is made with the first one."""
+    """A function that runs a pass over a connection; the first call creates the mirror."""
     from .documents import MirrorService, Side
     from .folder import Folder, MirrorState
     from .sync import Mirror

@@ -63,7 +63,7 @@ class MirroredDocument:
 
     @property
     def read_only(self) -> str | None:
-        """Why the file is not written to the journal; None if it is.
+        """Why the file is not written to the journal; None if it is written.
 
         Documents of operators are read-only even with an operator's token, because the directory belongs to the agent.
         """
@@ -85,7 +85,7 @@ class MirrorService:
     Attributes:
         journal: The client.
         owners: ``agent_id`` and ``crew_id`` of the mirror.
-        workspace_id: The workspace; None for that of the token.
+        workspace_id: The workspace; None for the token's workspace.
         reached: The highest sequence seen so far; requests wait until the views have passed it.
     """
 

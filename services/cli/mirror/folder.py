@@ -54,7 +54,7 @@ class UnreadableFile(Exception):
 
 
 class Signature(NamedTuple):
-    """By what a change of a file is noticed; ``racy`` is unlike any other."""
+    """Attributes that show whether a file has changed; a ``racy`` signature equals no other."""
 
     mtime_ns: int
     size: int
@@ -92,7 +92,7 @@ class Folder:
         self._scope = scope
 
     def make(self) -> None:
-        """Make the folder, and those for its logs and cards, if they are absent.
+        """Create the folder and its subfolders for logs and cards if they are absent.
 
         Raises:
             OSError: If it is a link or not a directory.
@@ -136,7 +136,7 @@ class Folder:
 
         Raises:
             FileRefused: If it is not a regular file, too large or not UTF-8.
-            FileNotFoundError: If it is gone.
+            FileNotFoundError: If the file was deleted.
         """
         with self._parent(label) as (parent, name):
             try:
@@ -164,7 +164,7 @@ class Folder:
         Args:
             label: The file.
             data: The text.
-            seen: The file as it was read; None if there was none.
+            seen: Signature of the file when it was read; None if there was no file.
             former: The second name of the file that is replaced (``former_label``).
             read_only: Whether the file is made read-only.
 
@@ -219,7 +219,7 @@ class Folder:
                     os.fsync(parent)
 
     def remove(self, label: str) -> None:
-        """Remove a second name, if it is there."""
+        """Remove a second name if it exists."""
         with contextlib.suppress(FileNotFoundError), self._parent(label) as (parent, name):
             _unlink(parent, name)
 
@@ -334,7 +334,7 @@ class UnkeptText:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The version of a document that a file was last in step with; sequence 0 for none."""
+    """The version of a document with which a file was last synchronised; sequence 0 for no version."""
 
     seq: int = 0
     text: UnkeptText = UnkeptText()
@@ -342,7 +342,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A write: ``append`` with what is added, or ``replace`` with the whole text.
+    """A write: ``append`` with the added text, or ``replace`` with the whole text.
 
     ``whole_lines``: it adds complete lines, so it need not wait until the writer has finished.
     """
@@ -374,7 +374,7 @@ class ListedVersion(Protocol):
 def change_of(base: UnkeptText, data: bytes) -> Change:
     """The write that changes ``base`` to ``data``.
 
-    It is an append if ``data`` begins with ``base`` and the rest can stand on lines of its own, as appends do.
+    It is an append if ``data`` begins with ``base`` and the rest consists of complete lines, like every append.
     """
     if not base.begins(data):
         return Change("replace", data)
@@ -434,7 +434,7 @@ class Sending:
         mode: ``append``, ``replace``, or ``conflict``: replace, then restore what there was.
         text: The whole text of the file.
         expected: The version that a replacement expects.
-        beside: Of a conflict, the file beside that holds the text.
+        beside: For a conflict, the separate file with the text.
     """
 
     write_id: str
@@ -446,7 +446,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A file: the version that it was in step with, and a write that may be under way."""
+    """The state of a file: the version with which it was last synchronised, and a write that may have been sent."""
 
     base: Base
     sending: Sending | None = None
@@ -454,7 +454,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """A file that was taken away while a writer may have had it open: the label, and the text that is accounted for."""
+    """A replaced file that a writer may still have open: its label, and the text that is already in the journal."""
 
     label: str
     text: UnkeptText
@@ -483,7 +483,7 @@ class MirrorState:
 
     @classmethod
     def load(cls, folder: Path, of: str) -> MirrorState:
-        """The state of a directory, or that of a new one.
+        """Load the state of a directory, or create a new state.
 
         Raises:
             CrewJournalError: If the directory is of another agent, or the file is not a state.
@@ -510,7 +510,7 @@ class MirrorState:
         return state
 
     def put(self, name: str, known: Known | None) -> None:
-        """Note what is known of a file, durably; None to forget it."""
+        """Store the state of a file durably; None removes it."""
         if known is None:
             if self.files.pop(name, None) is None:
                 return

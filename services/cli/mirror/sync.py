@@ -56,28 +56,28 @@ class MirrorReport:
         self.counts[what] += 1
 
     def note(self, path: str, message: str) -> None:
-        """Say something of a file, unless it is what was said last."""
+        """Print a message about a file, unless it equals the last message."""
         if self._said.get(path) != message:
             self._said[path] = message
             self._tell(safe(f"{path}: {message}"))
 
     def refuse(self, path: str, message: str) -> None:
-        """Say that a file is not taken over."""
+        """Print that a file is refused."""
         self.refused[path] = message
         self.note(path, message)
 
     def accept(self, path: str) -> None:
-        """Forget that a file was refused: it is in step."""
+        """Forget that a file was refused, because it is synchronised."""
         self.refused.pop(path, None)
         self._said.pop(path, None)
 
     def conflict(self, path: str, beside: str, message: str) -> None:
-        """Say that a local text was kept beside its file."""
+        """Print that a local text was kept in a separate file."""
         self.conflicts.append({"file": path, "kept_as": beside})
         self._tell(safe(f"{path}: {message}; the text of the file is kept as {beside}"))
 
     def summary(self) -> dict[str, Any]:
-        """Figures since the start, conflicts, and what is refused now."""
+        """Figures since the start, conflicts, and currently refused files."""
         return {
             "appended": self.counts["appended"],
             "replaced": self.counts["replaced"],
@@ -165,7 +165,7 @@ class Pushing:
         return base
 
     def keep_beside(self, document: MirroredDocument, file: tuple[Signature, bytes], why: str) -> None:
-        """Keep a text beside its file and say so."""
+        """Keep a text in a separate file and print that."""
         beside = document.side.folder.keep_beside(document.label, file[1], file[0].mtime_ns)
         self._report.conflict(document.path, beside, why)
 
@@ -208,7 +208,7 @@ class Pushing:
         return self._settle(documents, document, sending)
 
     def _settle(self, documents: MirrorService, document: MirroredDocument, sending: Sending) -> Base | None:
-        """Write the text beside as a version, then the text that the journal had."""
+        """Write the local text as a version, then the journal's former text again."""
         done = Base(
             0, sending.text
         )  # the file's text is in the journal, so that the journal's text may replace the file
@@ -343,7 +343,7 @@ class Mirror:
             self._state.save()
 
     def _refuse(self, side: Side, refused: Mapping[str, str]) -> None:
-        """Say which paths of a folder are refused, and forget those that no longer are."""
+        """Print the refused paths of a folder, and forget paths that are no longer refused."""
         now = {str(side.folder.path_of(path)): why for path, why in refused.items()}
         for path in self._foreign.get(side.scope, set()) - now.keys():
             self._report.accept(path)
@@ -396,7 +396,7 @@ class Mirror:
         base: Base | None,
         data: bytes,
     ) -> Base | None:
-        """The version that a file is made of; None if it is not made of any version."""
+        """The version from which a file was changed; None if there is no such version."""
         if base is not None and base.text == UnkeptText.of(data):
             return base
         if shown is None or (base is not None and shown.seq == base.seq):
@@ -417,7 +417,7 @@ class Mirror:
         base: Base | None,
         file: File,
     ) -> Base | None:
-        """Write a changed file to the journal; None if it stays as it is."""
+        """Write a changed file to the journal; None if nothing is written."""
         why = document.read_only
         if why is None:
             return self._pushing.push(documents, document, base, file)
@@ -452,7 +452,7 @@ class Mirror:
         return True
 
     def _pull(self, documents: MirrorService, document: MirroredDocument, base: Base, file: File | None) -> None:
-        """Make a file what the journal says."""
+        """Replace a file by the journal's text."""
         there = documents.read(document)
         if there.quarantined is not None or sha256_of(there.content) != there.sha256:
             self._report.refuse(document.path, "is blocked by the injection scanners and not synchronised")
@@ -482,7 +482,7 @@ class Mirror:
             self._report.count("received")
 
     def _settled(self, document: MirroredDocument, base: Base, signature: Signature) -> None:
-        """Note that a file is in step."""
+        """Note that a file is synchronised."""
         known = Known(base)
         if self._state.files.get(document.name) != known:
             self._state.put(document.name, known)
@@ -491,7 +491,7 @@ class Mirror:
             self._in_step[document.name] = (signature, base.seq)
 
     def _follow_former(self, documents: MirrorService, name: str) -> None:
-        """Take over what was added to a file after it was replaced; forget it once nothing comes any more."""
+        """Write text that was added to a replaced file to the journal; forget the file when nothing more comes."""
         scope, _, path = name.partition("/")
         side, former = self._sides.get(Scope(scope)), self._state.former[name]
         if side is None:

@@ -96,7 +96,7 @@ class _Import:
         return dict(outcomes)
 
     def delete_gone(self) -> int:
-        """Delete the drawers that were imported from there and are there no longer; their number."""
+        """Delete drawers that were imported from the source and are no longer in it; returns their number."""
         gone: list[str] = []
         offset = 0
         while page := self._page(offset):
@@ -108,7 +108,7 @@ class _Import:
         return len(gone)
 
     def assert_facts(self) -> dict[str, int]:
-        """Add the facts that are new and end those that ended there."""
+        """Add new facts, and end facts that ended in the source."""
         counts = Counter(dict.fromkeys(("added", "ended", "unchanged"), 0))
         known: dict[str, dict[tuple[str, str, str | None], str | None]] = {}
         for fact in self._source.facts:
@@ -132,7 +132,7 @@ class _Import:
         return dict(counts)
 
     def make_tunnels(self) -> dict[str, int]:
-        """Make the tunnels that are new."""
+        """Create new tunnels."""
         counts = Counter(dict.fromkeys(("added", "unchanged"), 0))
         ends = ("source_wing", "source_room", "target_wing", "target_room")
         tunnels = self._journal.list_tunnels(**self._in).tunnels if self._source.tunnels else ()

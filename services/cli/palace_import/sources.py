@@ -68,7 +68,7 @@ class PalaceSource:
 
 
 def utc(text: object) -> str | None:
-    """A time as RFC 3339 in UTC; one without a zone is in the zone of this machine. None if it cannot be read."""
+    """A time as RFC 3339 in UTC; a time without a zone is in this machine's zone. None if it cannot be read."""
     try:
         return format_ts(datetime.fromisoformat(str(text)).astimezone(UTC))
     except (ValueError, OverflowError, OSError):  # the last two for impossible times

@@ -62,7 +62,7 @@ class CrewJournalStorage:
         self._lock = Lock()
 
     def save(self, records: list[MemoryRecord]) -> None:
-        """Store records; one whose id is there already is replaced."""
+        """Store records; a record with an existing id is replaced."""
         with self._lock:
             for record in records:
                 self._store(record)

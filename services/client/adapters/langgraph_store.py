@@ -134,7 +134,7 @@ class CrewJournalStore(BaseStore):
         return {"mission_id": self._name, "types": _TYPE, **where}
 
     def _counting(self, entry: EntryRecord) -> _Version | None:
-        """An item, unless it was deleted or has expired; an expired one is retracted as out of date."""
+        """An item, unless it was deleted or has expired; an expired item is retracted as out of date."""
         if entry.standing is not None and entry.standing.state in _GONE:
             return None
         payload = entry.payload

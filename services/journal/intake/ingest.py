@@ -74,7 +74,7 @@ _OVERLOADED: Final = Overloaded(
 
 @dataclass(slots=True)
 class IngestFigures:
-    """Counts of requests since the start, and of those in progress.
+    """Counts of requests since the start, and of requests in progress.
 
     Attributes:
         requests: Requests that arrived.
@@ -137,7 +137,7 @@ class Ingest(Part):
         self._subscription = await self._client.divert("ingest.*.*.*", self._on_request, queue=QUEUE)
 
     async def stop(self) -> None:
-        """Accept no more requests, then answer those that have arrived, each within the writer's deadline."""
+        """Accept no more requests, then answer the received requests, each within the writer's deadline."""
         subscription, self._subscription = self._subscription, None
         if subscription is None:
             return

@@ -23,7 +23,7 @@ class Recorder(Protocol):
         """Record a decision as a control entry; returns after the ack.
 
         Raises:
-            EntryConflict: If ``entry_id`` is taken by another decision.
+            EntryConflict: If ``entry_id`` belongs to another decision.
             BrokerUnavailable: If no ack came within the bound.
         """
         ...

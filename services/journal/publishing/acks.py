@@ -88,7 +88,7 @@ def plain_seq(data: bytes) -> int | None:
         try:
             return int(data[_DIGITS:-1])
         except ValueError:
-            return None  # more fields: duplicate, domain, batch
+            return None  # not the common form: further fields such as duplicate, domain or batch
     return None
 
 

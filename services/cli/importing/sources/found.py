@@ -41,10 +41,10 @@ class Notes:
 
     Attributes:
         left_out: Reason → number of messages that are left out.
-        untimed: Submissions without a time of their own.
+        untimed: Number of submissions without a time.
         zoneless: Times without a zone, which are read as UTC.
         cut: Texts that are longer than ``MAX_TEXT_BYTES``.
-        place: Where the value at hand is.
+        place: Position of the current value.
     """
 
     left_out: Counter[str] = field(default_factory=Counter)
@@ -120,7 +120,7 @@ def _title(value: object) -> str:
 
 
 def without_conversation(record: Mapping[str, Any]) -> Record:
-    """A submission without what a person may rename."""
+    """A submission without the fields that a person may rename."""
     payload = {name: value for name, value in (record.get("payload") or {}).items() if name != CONVERSATION}
     rest = {name: value for name, value in record.items() if name != "payload"}
     return rest | ({"payload": payload} if payload else {})
@@ -129,7 +129,7 @@ def without_conversation(record: Mapping[str, Any]) -> Record:
 def statement(
     source: str, text: str, notes: Notes, *, named: str | None = None, at: object = None, **more: Any
 ) -> Record:
-    """A statement that another memory kept, as a submission; ``more`` is put into its payload unless it is None."""
+    """A statement of another memory as a submission; values of ``more`` that are not None are added to its payload."""
     refs = {"imported_from": source} | ({"imported_id": named} if named else {})
     record = _with_text({"entry_type": IMPORTED, "agent_id": slug(source), "refs": refs}, text, notes)
     payload = record.get("payload", {}) | {name: value for name, value in more.items() if value is not None}
@@ -157,7 +157,7 @@ def timed(record: Record, at: object, notes: Notes) -> Record:
 
 
 def time_of(at: object, notes: Notes) -> str | None:
-    """A time as entries have it, from seconds or milliseconds since 1970, or ISO 8601; None if it is neither."""
+    """A time in the format of entries, from seconds or milliseconds since 1970, or from ISO 8601; None if it is neither."""
     try:
         if isinstance(at, (int, float)) and not isinstance(at, bool) and at > 0:
             return format_ts(datetime.fromtimestamp(at / 1_000 if at > _LATEST_S else at, UTC))
@@ -173,7 +173,7 @@ def time_of(at: object, notes: Notes) -> str | None:
 
 
 def content_id(record: Mapping[str, Any]) -> str:
-    """The id of a submission that has none: ``i_`` + UUIDv5 of its content, without what a person may rename."""
+    """The id of a submission without an id: ``i_`` + UUIDv5 of its content, without the fields that a person may rename."""
     content = json.dumps(without_conversation(record), sort_keys=True, ensure_ascii=False)
     return "i_" + uuid.uuid5(DERIVED_NAMESPACE, f"import\x00{content.encode('utf-8', 'replace').decode()}").hex
 
@@ -230,5 +230,5 @@ def project_named(folder: str, program: str) -> Project:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; none if it is not one."""
+    """The objects of a list; empty if the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -257,7 +257,7 @@ class JsonServer:
         max_bytes: Most bytes of an answer.
 
     Raises:
-        CrewJournalError: ``base_url`` is not a valid URL; with the class from ``naming``.
+        CrewJournalError: ``base_url`` is not a valid URL; ``naming`` has the class of the error.
     """
 
     def __init__(
@@ -286,8 +286,8 @@ class JsonServer:
         Raises:
             AnswerTooLong: The answer is longer than ``max_bytes``.
             BrokenOff: The connection ended within the answer.
-            CrewJournalError: The server cannot be reached, or did not answer within ``limit_s`` seconds; with the class
-                from ``naming``.
+            CrewJournalError: The server cannot be reached, or did not answer within ``limit_s`` seconds; ``naming`` has
+                the class of the error.
         """
         naming = self._naming
         try:

@@ -237,7 +237,7 @@ class OverBudget(Unavailable):
         hint: As in ``CrewJournalError``.
         field: As in ``CrewJournalError``.
         budget: Name of the budget.
-        setting: The setting that changes it; empty if none does.
+        setting: The setting that changes the budget; empty if there is none.
         retry_after_s: Seconds until the same request may be accepted.
     """
 

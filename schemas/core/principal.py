@@ -39,7 +39,7 @@ class Role(StrEnum):
 
 
 class Principal(BaseModel):
-    """What a token is bound to.
+    """The rights and the binding of a token.
 
     ``workspace_id`` None means all workspaces (OWNER only); such a caller names the workspace in each request. AGENT
     and LEAD are bound to an agent; LEAD also to a crew. ``may_publish`` and ``speaks_for`` are grants beyond the role

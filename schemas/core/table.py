@@ -1,4 +1,4 @@
-"""The declaration of a table of a view, as the type of its rows: columns, key, digest, and the columns of hot indexes.
+"""Declares a table of a view by the type of its rows: columns, key, digest, and the columns of in-memory indexes.
 
 Invariant: DDL, typed rows, replacing and deleting by key, digest, hot columns and their loading follow from the
 declaration (``consumers/host/transaction``, ``services/index``); there is no second list of a table's columns.

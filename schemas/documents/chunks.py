@@ -63,9 +63,9 @@ def chunks_of(text: str, first_line: int = 1) -> list[Chunk]:
 def stable_chunks(spans: Sequence[tuple[int, int]]) -> int:
     """Number of leading chunks that later appends to the document do not change.
 
-    These are all but the last two: a last paragraph that grows beyond ``CHUNK_CHARS`` is cut into lines, the first of
-    which may fit into the previous chunk. The changeable rest begins at the start of a line, so that a line that was
-    cut into pieces belongs to it completely.
+    An append may change only the last two chunks: when a last paragraph grows beyond ``CHUNK_CHARS``, it is cut into
+    lines, and the first line may fit into the previous chunk. The changeable rest begins at the start of a line, so
+    that a line that was cut into pieces belongs to it completely.
 
     Args:
         spans: First and last line of each chunk.

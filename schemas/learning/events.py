@@ -112,8 +112,8 @@ class MemoryConsolidated(ControlPayload):
 class RuleProposed(ControlPayload):
     """A run found a rule that a person has to review, or a learned rule is proposed as a skill.
 
-    A rule is reviewed in a workspace whose rules are reviewed, and if its evidence has one publisher or one day of receipt.
-    The other fields are those of ``RuleLearned``.
+    A rule is reviewed in a workspace whose rules are reviewed, and if its evidence has one publisher or one day of
+    receipt. The other fields are the same as in ``RuleLearned``.
 
     Attributes:
         skill_of: The learned rule that is proposed as a skill; None if the proposal is a new rule.

@@ -23,7 +23,7 @@ class ConsolidateRequest(Request):
     A finding from only one publisher, or from only one day of receipt, is proposed to a person instead.
 
     Returns when the run has finished, or after two seconds; it then continues in the background. One run at a time in a
-    workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless one is permanent.
+    workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless a candidate is permanent.
     """
 
     crew_id: Id | None = Field(default=None, description="The crew; all if absent.")

@@ -10,7 +10,7 @@ LEARNING_PROJECTION: Final = "learning"
 
 
 class RuleRow(NamedTuple):
-    """A learned rule; its id is that of its entry."""
+    """A learned rule; its id is the id of its entry."""
 
     workspace_id: str
     crew_id: str
@@ -31,7 +31,7 @@ class RuleRow(NamedTuple):
 
 
 class ProposalRow(NamedTuple):
-    """A proposed rule or skill, or a rule that was learned before publishers were counted; its id is that of its entry."""
+    """A proposed rule or skill, or a rule that was learned before publishers were counted; its id is the id of its entry."""
 
     workspace_id: str
     crew_id: str

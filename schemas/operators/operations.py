@@ -63,8 +63,9 @@ class ConsentRequest(Request):
 class NameOperatorRequest(Request):
     """Declare a further name of a person, such as an address, or undo that.
 
-    The consent of the person counts for both names; if it was withdrawn under one of them, it is withdrawn. What is known
-    under either name is removed; only later statements count. For OWNER, ADMIN, and tokens that speak for both names.
+    The person's consent counts for both names; if it was withdrawn under one name, it is withdrawn for both. Known
+    facts under both names are removed; only later statements count. For OWNER, ADMIN, and tokens that speak for both
+    names.
     """
 
     user: Person

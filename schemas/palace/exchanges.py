@@ -26,7 +26,9 @@ QUIET_MS: Final = 300_000
 ANSWER_CHARS: Final = 80
 """Characters of the longest answer that is kept with its question: a sentence or two."""
 ANSWER_MS: Final = 3_600_000
-"""Time within which a short turn answers the question before it: as far back as an exchange is looked for."""
+"""Maximum time between a question and a short turn that answers it; also how far back the beginning of an exchange is
+searched.
+"""
 WING: Final = "conversations"
 LEAST_CONFIDENCE: Final = 0.3
 """A chunk whose classifier is less confident is ``general``."""
@@ -175,8 +177,8 @@ def turns_in(text: str) -> list[str]:
 def filed_chunks(text: str, thresholds: Thresholds) -> list[ExchangeChunk]:
     """The chunks of an exchange, each with its type, room, importance and tier, as far as words decide them.
 
-    What the classifier does not decide, the cues of ``kinds`` do, turn by turn. An exchange that consists only of
-    chatter gives no chunk; chatter within a longer exchange is kept.
+    If the classifier is not sure, the cues of ``kinds`` decide, turn by turn. An exchange that consists only of chatter
+    gives no chunk; chatter within a longer exchange is kept.
     """
     parts = chunks_of(text)
     chunks = []

@@ -549,7 +549,7 @@ class RestoreDrawerRequest(Request):
 
 
 class UpdateDrawerRequest(Request):
-    """Move a drawer, or set its type or importance; its text and id stay. For those who may delete it."""
+    """Move a drawer, or set its type or importance; its text and id stay. For callers that may delete it."""
 
     drawer_id: DrawerId = Field(description="Id of the drawer.")
     wing: Place | None = Field(default=None, description="The new wing.")
@@ -730,7 +730,7 @@ PALACE_INGEST: Final = Operation(
 )
 
 
-# Operations that put the palace into prompts: what a search found as a text, and a whole context.
+# Operations that put the palace into prompts: search results as a text, and a whole context.
 
 
 MESSAGES_MAX: Final = 200
@@ -738,7 +738,7 @@ MESSAGE_MAX_CHARS: Final = 20_000
 
 
 class PalaceMessage(BaseModel):
-    """A message of a conversation; ``silent`` ones are left out."""
+    """A message of a conversation; ``silent`` messages are left out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     role: Literal["user", "agent"] = Field(description="Who says it.")
@@ -750,7 +750,7 @@ class PalaceMessage(BaseModel):
 
 
 class PalaceRenderRequest(PalaceSearchRequest):
-    """Search the drawers and show what was found as a text of at most 14,000 characters.
+    """Search the drawers and show the hits as a text of at most 14,000 characters.
 
     One line for each hit: rank, wing and room, score, the first 300 characters, and the file it is from. The hits count as
     read.

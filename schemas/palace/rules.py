@@ -44,7 +44,7 @@ def exchange(user: str, replies: Sequence[tuple[str, str]]) -> str | None:
     """A turn of conversation as the text to file; None if it is noise.
 
     Args:
-        user: What the user said.
+        user: The user's text.
         replies: Kind and text of each reply; delegations, empty replies and noise are left out.
     """
     return conversation([Spoken("User", user), *(Spoken("Agent", text, kind) for kind, text in replies)])

@@ -174,7 +174,7 @@ class Hit(Answer):
 
 
 class RecallHit(Hit):
-    """A recalled entry; ``live_priority`` is the latest priority that an operator set, else that of the entry."""
+    """A recalled entry; ``live_priority`` is the latest priority that an operator set, else the entry's own priority."""
 
     live_priority: str
     payload: dict[str, Any]

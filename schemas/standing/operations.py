@@ -67,7 +67,7 @@ class RetractRequest(Request):
 
 
 class RestoreRequest(Request):
-    """Restore a retracted entry, or one that the update rule found outdated: it counts again.
+    """Restore an entry that was retracted or that the update rule found outdated, so that it counts again.
 
     For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent entries that it
     retracted itself. Reactors do not report the same update again.

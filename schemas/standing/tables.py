@@ -28,7 +28,7 @@ class RetractionRow(NamedTuple):
 
 
 class SupersessionRow(NamedTuple):
-    """An entry that names another one in ``supersedes``; ``services/index/standings`` decides whether that counts."""
+    """An entry that names another entry in ``supersedes``; ``services/index/standings`` decides whether that is valid."""
 
     workspace_id: str
     target_id: str

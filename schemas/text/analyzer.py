@@ -271,7 +271,7 @@ def date_prefix(ts_ms: int) -> str:
 
 
 def with_named_months(text: str) -> str:
-    """``text`` with its dates like 2026-11-21 or 2026-11 written as ``date_prefix`` writes them."""
+    """``text`` in which dates like 2026-11-21 or 2026-11 are written in the format of ``date_prefix``."""
     return _ISO_DATE.sub(lambda date: f"{date[3] or ''} {_MONTHS[int(date[2]) - 1]} {date[1]}".lstrip(" 0"), text)
 
 

@@ -157,7 +157,7 @@ class _KindCues:
 
 
 def kind_of(text: str) -> str:
-    """The type of a text: one of the classifier's, ``fact``, ``task``, or ``CHATTER``."""
+    """The type of a text: a type of the first stage, ``fact``, ``task``, or ``CHATTER``."""
     scores = scores_of(text)
     best = max(_ORDER, key=lambda kind: scores[kind])  # on a tie, the first
     return best if scores[best] else CHATTER

@@ -14,8 +14,8 @@ from importlib import resources
 from typing import Final
 
 CLEARLY_SHOWN: Final = 2
-"""Number of different non-English stop words that prove a language; one is not enough, because "war room" contains a
-German one.
+"""Number of different non-English stop words that prove a language; one is not enough, because the English "war room"
+contains the German "war".
 """
 
 

@@ -224,9 +224,9 @@ def salvage(
 
     Bad blocks of damaged views are skipped, and unreadable rows are counted.
 
-    Import the file after `rebuild --accept-loss`, because the views still contain the entries before. Decisions of the
-    service itself (priorities, tokens, relations …) cannot be imported; they are written to FILE.decisions.jsonl and
-    must be repeated by hand.
+    Import the file after `rebuild --accept-loss`, because until then the views still contain the entries. Decisions of
+    the service itself (priorities, tokens, relations …) cannot be imported; they are written to FILE.decisions.jsonl
+    and must be repeated by hand.
     """
     decisions = out.with_name(f"{out.name.removesuffix('.jsonl')}.decisions.jsonl")
     for path in (out, decisions):

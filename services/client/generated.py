@@ -1035,7 +1035,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RetractionAnswer:
-        """Restore a retracted entry, or one that the update rule found outdated: it counts again.
+        """Restore an entry that was retracted or that the update rule found outdated, so that it counts again.
 
         For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent entries that
         it retracted itself. Reactors do not report the same update again.
@@ -2186,7 +2186,7 @@ class Operations:
         importance: float | int | None = None,
         workspace_id: str | None = None,
     ) -> DrawerAnswer:
-        """Move a drawer, or set its type or importance; its text and id stay. For those who may delete it.
+        """Move a drawer, or set its type or importance; its text and id stay. For callers that may delete it.
 
         Args:
             drawer_id: Id of the drawer.
@@ -2335,7 +2335,7 @@ class Operations:
         room: str | None = None,
         recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceTextAnswer:
-        """Search the drawers and show what was found as a text of at most 14,000 characters.
+        """Search the drawers and show the hits as a text of at most 14,000 characters.
 
         One line for each hit: rank, wing and room, score, the first 300 characters, and the file it is from. The
         hits count as read.
@@ -2512,8 +2512,8 @@ class Operations:
 
         A finding from only one publisher, or from only one day of receipt, is proposed to a person instead.
         Returns when the run has finished, or after two seconds; it then continues in the background. One run at a
-        time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless one is
-        permanent.
+        time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless a
+        candidate is permanent.
 
         Args:
             crew_id: The crew; all if absent.
@@ -2742,8 +2742,8 @@ class Operations:
     ) -> OperatorChangedAnswer:
         """Declare a further name of a person, such as an address, or undo that.
 
-        The consent of the person counts for both names; if it was withdrawn under one of them, it is withdrawn.
-        What is known under either name is removed; only later statements count. For OWNER, ADMIN, and tokens that
+        The person's consent counts for both names; if it was withdrawn under one name, it is withdrawn for both.
+        Known facts under both names are removed; only later statements count. For OWNER, ADMIN, and tokens that
         speak for both names.
 
         Args:
@@ -2784,7 +2784,7 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
-        """Run a sweep now, after those that were missed.
+        """Run the missed sweeps, then a sweep now.
 
         Args:
             sweep: decay, health, index, compaction, reflection, peer_cards, operators. Returns when the sweep's

@@ -470,7 +470,7 @@ async def whole_documents(world: World) -> None:
 
 
 async def forget_is_idempotent(world: World) -> None:
-    """A document that was never written, or is forgotten already, is forgotten with removed 0 and no error."""
+    """Forgetting a document that was never written or is already forgotten gives removed 0 and no error."""
     bound = world.bound()
     must((await bound.forget("peers/nobody.md")).removed == 0, "removed counts what was never there")
     wrote = await bound.retain(f"- {new_word()}\n")

@@ -260,7 +260,7 @@ class Import:
     began: float = field(default_factory=time.monotonic)
 
     def acked(self, ack: BatchAck) -> None:
-        """Count a batch that is in the journal, as all before it are."""
+        """Count an acked batch; all earlier batches are acked, too."""
         self.state = replace(self.state, offset=ack.batch.end_offset, line=ack.batch.end_line)
         if ack.sent:
             last = max(ack.sent, key=lambda entry: entry.seq)

@@ -29,7 +29,7 @@ from ...foreign_json import Shape, ValuePlace, values_of
 IMPORTED: Final = "memory.imported"
 """Type of a statement that another memory kept."""
 MAX_TEXT_BYTES: Final = 128 * 1024
-"""Bytes of a text that are kept: written as escapes it may take twice as much, and an entry holds 256 KiB."""
+"""Maximum bytes of a text; escapes may double it, and an entry may have 256 KiB."""
 _LATEST_S: Final = 100_000_000_000
 """Larger numbers are milliseconds (the year 5138 in seconds)."""
 Record = dict[str, Any]

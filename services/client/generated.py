@@ -2981,7 +2981,7 @@ class Operations:
             subject: `data_subject_id` of a person: all of that person's messages.
             reason: The reason; it is recorded.
             dry_run: Only say what would go.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FORGET, locals())
 
@@ -3012,7 +3012,7 @@ class Operations:
         Args:
             erasure_id: The erasure.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(ERASURE, locals())
 
@@ -3026,7 +3026,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(ERASURES, locals())
 

@@ -108,7 +108,7 @@ from ...schemas.erasure.operations import (
     PROVE_ERASED,
     Erasure,
     ErasuresAnswer,
-    ForgetAnswer,
+    ForgetMessagesAnswer,
     ProveAnswer,
 )
 from ...schemas.facts.operations import (
@@ -2966,7 +2966,7 @@ class Operations:
         subject: str | None = None,
         dry_run: bool = False,
         workspace_id: str | None = None,
-    ) -> ForgetAnswer:
+    ) -> ForgetMessagesAnswer:
         """Erase entries and everything that was made of them, from the journal's stream, the views and all indexes.
 
         What goes: the messages named by `ids` (entries, writes of documents, `drawer:ID`, `fact:ID`) or whose

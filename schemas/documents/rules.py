@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ..context.assembler import notice_of
 from ..core.entry import ActorType, JournalEntry
 from ..core.envelope import DocumentWritten, EntryRecorded
 from ..core.subjects import is_document_key
 from ..core.timestamps import format_ms, from_ms
-from ..recall.render import one_line
+from ..prompt.assembler import notice_of, one_line
 from ..text.injection import finding_in
 from ..text.injection import finding_in as injection_finding_in
 from .events import DocumentAction

@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..context.assembler import notice_of
 from ..core.entry import ActorType, JournalEntry
 from ..core.timestamps import format_ms
-from ..recall.render import one_line
+from ..prompt.assembler import notice_of, one_line
 from .agreement import fair
 
 MISSION: Final = "mission.status_change"

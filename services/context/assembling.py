@@ -13,12 +13,13 @@ from importlib import import_module
 from typing import Final
 
 from ...schemas.context.assembly import Context, ContextInput, Message, assemble_context
-from ...schemas.context.budget import Budget, Count, Phase, estimate, phase_of
+from ...schemas.context.budget import Budget, Phase, phase_of
 from ...schemas.context.operations import CONTEXT_ASSEMBLE, ContextAnswer, ContextRequest, FactConflict
 from ...schemas.context.salience import Freshness, state_of
 from ...schemas.core.errors import InvalidQuery
 from ...schemas.core.limits import RECALL_QUERY_MAX_CHARS
 from ...schemas.core.timestamps import format_ms
+from ...schemas.prompt.assembler import Count, estimate
 from ...schemas.recall.events import MemorySearched
 from ...schemas.recall.evidence import WEAK
 from ..desk import Caller

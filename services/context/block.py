@@ -13,18 +13,20 @@ from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
 from ...schemas.access.tables import WORKSPACE_SETTINGS, AgentRow, read_workspace_settings
-from ...schemas.context.assembler import Section
 from ...schemas.context.memory_block import (
     BUDGET_DEFAULT,
     REMEMBERED_FRAME_TOKENS,
+    TOKENS_DEFAULT,
     WINDOW_DAYS,
     BlockInput,
     Daily,
+    Note,
+    NoteLines,
     build_memory_block,
     crew_may_overflow,
+    notes_text,
 )
 from ...schemas.context.operations import MEMORY_BLOCK, MemoryBlockAnswer, MemoryBlockRequest, SectionShown
-from ...schemas.context.remembered import TOKENS_DEFAULT, Note, NoteLines, notes_text
 from ...schemas.core.errors import InvalidQuery
 from ...schemas.core.ports import CommittedBatch, TableChanges, ViewReader
 from ...schemas.core.principal import Role
@@ -34,6 +36,7 @@ from ...schemas.documents.tables import DOCUMENTS_PROJECTION
 from ...schemas.entries.tables import ENTRIES
 from ...schemas.learning.lessons import OUTCOMES_LABEL, RULES_LABEL, outcomes_text, rules_text
 from ...schemas.models.rules import REMEMBERED
+from ...schemas.prompt.assembler import Section
 from ...schemas.relations.rules import SIMILAR
 from ...schemas.relations.tables import RELATIONS
 from ...schemas.standing.operations import State

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import orjson
 
-from ...schemas.context.assembly import Drop
+from ...schemas.context.assembly import Drop, Item
 from ...schemas.context.budget import MemoryKind
 from ...schemas.context.operations import (
     ContextRequest,
@@ -34,15 +34,14 @@ from ...schemas.context.operations import (
     LayeredReadAnswer,
 )
 from ...schemas.context.salience import Freshness, Remembered, parts_of, salience, state_of
-from ...schemas.context.selection import Item
 from ...schemas.core.principal import Principal
 from ...schemas.core.timestamps import format_ms, from_ms, parse_ts, to_ms
 from ...schemas.documents.rules import TIERS, Scope, owner_of
 from ...schemas.palace.events import MOST_IMPORTANCE
 from ...schemas.palace.tables import PALACE_IDENTITIES
+from ...schemas.prompt.assembler import one_line
 from ...schemas.recall.evidence import SURE, WEAK, confidence_word
 from ...schemas.recall.operations import RecallAnswer, RecallHit, RecallRequest
-from ...schemas.recall.render import one_line
 from ...schemas.standing.operations import Standing, State
 from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in

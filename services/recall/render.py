@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
 from ...schemas.core.principal import Principal
+from ...schemas.prompt.assembler import REDACTED
 from ...schemas.recall.operations import (
     LEXICAL_ONLY,
     NO_VECTORS,
@@ -27,7 +28,7 @@ from ...schemas.recall.operations import (
     RenderedHit,
     RenderRequest,
 )
-from ...schemas.recall.render import REDACTED_TYPE, BlockLine, PromptHit, brief_lines, fenced, render
+from ...schemas.recall.render import BlockLine, PromptHit, brief_lines, fenced, render
 from ...schemas.standing.operations import Standing, State
 from .recall import RecallService
 
@@ -167,7 +168,7 @@ def _rendered_hit(hit: RecallHit, line: BlockLine) -> RenderedHit:
     why = line.redaction
     kept = {name: getattr(hit, name) for name in Hit.model_fields if name != "summary"}
     if line.actor_redacted and hit.actor_id is not None:
-        kept["actor_id"] = REDACTED_TYPE
+        kept["actor_id"] = REDACTED
     return RenderedHit(
         **kept,
         summary=line.summary,

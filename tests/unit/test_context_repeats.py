@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from Stemmer import Stemmer
 
+from crew_journal.schemas.context.assembly import Item
 from crew_journal.schemas.context.budget import MemoryKind
-from crew_journal.schemas.context.selection import Item
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.context.memories import Distinct, Said, distinct
 

@@ -26,9 +26,9 @@ from ...schemas.context.memory_block import (
     crew_may_overflow,
     notes_text,
 )
-from ...schemas.context.operations import MEMORY_BLOCK, MemoryBlockAnswer, MemoryBlockRequest, SectionShown
+from ...schemas.context.operations import MEMORY_BLOCK, MemoryBlockAnswer, MemoryBlockRequest
 from ...schemas.core.errors import InvalidQuery
-from ...schemas.core.ports import CommittedBatch, TableChanges, ViewReader
+from ...schemas.core.ports import CommittedBatch, ViewReader
 from ...schemas.core.principal import Role
 from ...schemas.core.recorded_settings import AgentRole
 from ...schemas.documents.rules import TIERS, Scope, key_problem, owner_of
@@ -48,7 +48,7 @@ from ..documents.learned import NOW, CrewLearning, Opener, PromptLearning
 from ..documents.owned import OwnedDocuments, Past
 from ..documents.search import DocumentSearch
 from ..entries.rows import JOURNAL_SOURCE, SELECT_LIST, StoredEntry, add_marks
-from ..kept import KeptValues, in_thread
+from ..kept import KeptValues, changes_of, in_thread
 from ..registry import Registry
 
 # The sections of a memory block, from an agent's documents and registration.
@@ -210,9 +210,8 @@ READ_MOST: Final = 1_000
 """Notes that are considered, the newest first; some thirty times what the default budget holds."""
 KEPT_MOST: Final = 1_000
 """Agents whose notes are kept, some 10 KB each."""
-_STANDINGS: Final = frozenset({RETRACTIONS.name, SUPERSESSIONS.name})
+_standings_changed: Final = changes_of((RETRACTIONS, SUPERSESSIONS))
 _DATE_CHARS: Final = len("2026-11-21")
-_SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
 _SELECT: Final = f"""SELECT {SELECT_LIST} FROM {JOURNAL_SOURCE} WHERE workspace_id = $workspace
         AND entry_type = '{REMEMBERED}' AND mission_id IS NULL AND seq <= $seq
         AND (agent_id = $agent OR crew_id = $crew AND (agent_id IS NULL OR list_contains($leads::VARCHAR[], agent_id)))
@@ -238,13 +237,11 @@ class RememberedNotes:
     def __init__(self, views: ViewReader) -> None:
         self._views = views
         self._tokens = KeptValues(views, (WORKSPACE_SETTINGS,), in_thread(self._budget))
-        self._notes: dict[_Key, list[Note]] = {}
-        self._generation = views.generation
-        self._unsubscribe = views.subscribe(self._follow)
+        self._notes = KeptValues(views, _bears_on_notes, in_thread(self._read), most=KEPT_MOST)
 
     def close(self) -> None:
         """Stop following the views."""
-        self._unsubscribe()
+        self._notes.close()
         self._tokens.close()
 
     async def text(
@@ -271,7 +268,7 @@ class RememberedNotes:
         if budget <= 0:
             return NoteLines("")
         key = _Key(workspace_id, agent_id, crew_id, leads)
-        notes = await (self._present(key) if seq is None else asyncio.to_thread(self._read, key, seq))
+        notes = await (self._notes.of(key) if seq is None else asyncio.to_thread(self._read, key, seq))
         if not notes:
             return NoteLines("")
         note_lines = await asyncio.to_thread(notes_text, notes, agent_id, budget)
@@ -280,29 +277,11 @@ class RememberedNotes:
             note_lines = await asyncio.to_thread(notes_text, notes, agent_id, budget)
         return note_lines
 
-    async def _present(self, key: _Key) -> list[Note]:
-        if self._generation != self._views.generation or len(self._notes) > KEPT_MOST:
-            self._generation, self._notes = self._views.generation, {}
-        kept = self._notes
-        if key not in kept:
-            kept[key] = await asyncio.to_thread(self._read, key, None)  # a commit meanwhile has replaced ``_notes``
-        return kept[key]
-
-    def _follow(self, batch: CommittedBatch) -> None:
-        entries, relations = batch.changes.get(ENTRIES.name), batch.changes.get(RELATIONS.name)
-        if (
-            any(event.entry.entry_type == REMEMBERED for event in batch.entries)
-            or not _STANDINGS.isdisjoint(batch.changes)
-            or (entries is not None and (entries.removed or entries.rewritten))
-            or (relations is not None and _bears_on_standings(relations))
-        ):
-            self._notes = {}
-
     def _budget(self, workspace_id: str) -> int:
         tokens = read_workspace_settings(self._views, workspace_id).remembered_tokens
         return TOKENS_DEFAULT if tokens is None else tokens
 
-    def _read(self, key: _Key, seq: int | None) -> list[Note]:
+    def _read(self, key: _Key, seq: int | None = None) -> list[Note]:
         params: dict[str, Any] = {"workspace": key.workspace_id, "agent": key.agent_id, "crew": key.crew_id}
         params |= {"leads": sorted(key.leads), "seq": NOW if seq is None else seq}
         entries = [StoredEntry.of_row(row) for row in self._views.rows(_SELECT, params)]
@@ -314,11 +293,15 @@ class RememberedNotes:
         return [replace(note, uses=uses.get(note.entry_id, 0)) for note in notes]
 
 
-def _bears_on_standings(relations: TableChanges) -> bool:
-    """Whether relations changed that may decide which entries count; similarity decides nothing."""
-    if relations.removed or relations.rewritten:
-        return True
-    return any(relation != SIMILAR for columns in relations.written for relation in columns["relation"])
+def _bears_on_notes(batch: CommittedBatch) -> bool:
+    """Whether a commit brings a note or may decide which entries count; similarity decides nothing."""
+    entries, relations = batch.changes.get(ENTRIES.name), batch.changes.get(RELATIONS.name)
+    return (
+        any(event.entry.entry_type == REMEMBERED for event in batch.entries)
+        or _standings_changed(batch)
+        or any(changes is not None and (changes.removed or changes.rewritten) for changes in (entries, relations))
+        or any(relation != SIMILAR for columns in getattr(relations, "written", ()) for relation in columns["relation"])
+    )
 
 
 def _counts(entry: StoredEntry) -> bool:
@@ -399,7 +382,9 @@ class MemoryBlocks:
             InvalidQuery: If an operator names neither.
             VersionGone: If ``as_of`` needs a text that was swept.
         """
-        check_own_block(caller, request)
+        check_own(caller, request)
+        if caller.principal.agent_id is None and request.agent_id is None and request.crew_id is None:
+            raise InvalidQuery("whose block is missing", hint="name agent_id, or crew_id", field="agent_id")
         agent_id = request.agent_id or caller.principal.agent_id
         crew_id = request.crew_id or caller.principal.crew_id
         workspace_id = caller.workspace_id
@@ -420,44 +405,26 @@ class MemoryBlocks:
             seq = NOW if request.as_of is None else request.as_of
             opener = await asyncio.to_thread(self._opener, caller, request.opener, agent_id, request.session, seq)
             state = replace(state, opener=opener)
-        state = replace(state, notes=await self._notes(caller, request, agent_id, crew_id, state.leads))
+        shared = (
+            state.leads if caller.principal.role is not Role.AGENT else frozenset[str]()
+        )  # as in scope ``crew_shared``
+        tokens = request.remembered_tokens
+        notes = await self._remembered.text(workspace_id, agent_id, crew_id, shared, tokens, request.as_of)
+        state = replace(state, notes=notes)
         given = block_input(caller, state, agent_id, crew_id)
         if request.query is not None and crew_may_overflow(given.crew, budget):
             relevance = await self._relevance(workspace_id, crew_id, request.query)
             given = replace(given, crew=tuple(ranked(section, relevance) for section in given.crew))
         block = build_memory_block(given, budget)
-        sections = tuple(
-            SectionShown(
-                block=section.block,
-                name=section.name,
-                label=section.label,
-                chars=section.chars,
-                cut=section.cut,
-                blocked=section.blocked,
-            )
-            for section in block.sections
-        )
-        return MemoryBlockAnswer(
-            text=block.text,
-            memory_enabled=True,
-            sections=sections,
-            usage=block.usage,
-            opener_verified=None if state.opener is None else state.opener.verified,
-            view_seq=view_seq,
-        )
-
-    async def _notes(
-        self,
-        caller: Caller,
-        request: MemoryBlockRequest,
-        agent_id: str | None,
-        crew_id: str | None,
-        leads: frozenset[str],
-    ) -> NoteLines:
-        """The remembered notes of a block; those of leads for whom may recall in scope ``crew_shared``."""
-        shared = leads if caller.principal.role is not Role.AGENT else frozenset[str]()
-        tokens = request.remembered_tokens
-        return await self._remembered.text(caller.workspace_id, agent_id, crew_id, shared, tokens, request.as_of)
+        answer = {
+            "text": block.text,
+            "memory_enabled": True,
+            "sections": block.sections,
+            "usage": block.usage,
+            "opener_verified": None if state.opener is None else state.opener.verified,
+            "view_seq": view_seq,
+        }
+        return MemoryBlockAnswer.model_validate(answer, from_attributes=True)
 
     async def _now(self, workspace_id: str, agent_id: str | None, crew_id: str | None) -> BlockState:
         today = self._clock().astimezone(UTC).date()
@@ -492,18 +459,6 @@ class MemoryBlocks:
         for hit in answer.hits:
             best.setdefault(hit.owner.document_of(hit.slot).label, hit.score)
         return best
-
-
-def check_own_block(caller: Caller, request: MemoryBlockRequest) -> None:
-    """Refuse a block of another agent or crew than the token's, and an operator's that names none.
-
-    Raises:
-        NotAllowed: If it is another's.
-        InvalidQuery: If an operator names neither agent nor crew.
-    """
-    check_own(caller, request)
-    if caller.principal.agent_id is None and request.agent_id is None and request.crew_id is None:
-        raise InvalidQuery("whose block is missing", hint="name agent_id, or crew_id", field="agent_id")
 
 
 def _owners(agent_id: str | None, crew_id: str | None) -> tuple[str | None, str | None, str]:

@@ -25,6 +25,7 @@ from typing import Any, Final, Generic, TypeVar
 from ..prompt.assembler import WORDS, Block, Count, Section, assemble, cut, fitting, joined
 from ..recall.evidence import ConfidenceWord
 from .budget import Allocation, Budget, MemoryKind, Phase, allocate, certain_of
+from .operations import ContextDrop
 from .salience import SalienceValues
 
 T = TypeVar("T")
@@ -124,29 +125,6 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
-    """A part that was left out or shortened.
-
-    Attributes:
-        part: ``memory``, ``tools``, ``conversation`` or ``prompt``.
-        name: The memory's id, the tool's name, or the message's place.
-        reason: Why.
-        action: ``dropped``, ``shortened``, ``masked`` or ``compressed``.
-        tokens: Number of its tokens.
-        kind: Of a memory.
-        salience: Of a memory.
-    """
-
-    part: str
-    name: str
-    reason: str
-    action: str
-    tokens: int
-    kind: str | None = None
-    salience: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ContextInput:
     """The inputs of a context.
 
@@ -164,7 +142,7 @@ class ContextInput:
     items: Sequence[Item] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     conversation: Sequence[Message] = ()
-    drops: Sequence[Drop] = ()
+    drops: Sequence[ContextDrop] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +167,7 @@ class Context:
     tools: tuple[dict[str, Any], ...]
     conversation: tuple[Message, ...]
     items: tuple[Item, ...]
-    drops: tuple[Drop, ...]
+    drops: tuple[ContextDrop, ...]
     tokens: dict[str, int]
     allocation: Allocation
 
@@ -207,7 +185,7 @@ def assemble_context(parts: ContextInput, budget: Budget, phase: Phase, count: C
     drops = list(parts.drops)
     prompt = cut(parts.prompt, rest, WORDS, count)
     if prompt != parts.prompt:
-        drops.append(Drop("prompt", "prompt", "it alone exceeds the budget", "shortened", count(parts.prompt)))
+        drops.append(_drop("prompt", "prompt", "it alone exceeds the budget", "shortened", count(parts.prompt)))
     prompt_tokens = count(prompt)
     left = max(0, rest - given_to.slack - prompt_tokens)
     tools = fit_tools(parts.tools, min(given_to.tools, left), count)
@@ -245,7 +223,7 @@ class Fitted(Generic[T]):
 
     shown: tuple[T, ...]
     tokens: int
-    drops: tuple[Drop, ...] = ()
+    drops: tuple[ContextDrop, ...] = ()
 
 
 def fit_conversation(messages: Sequence[Message], room: int, count: Count) -> Fitted[Message]:
@@ -268,7 +246,7 @@ def fit_conversation(messages: Sequence[Message], room: int, count: Count) -> Fi
             reason, action = "an old observation", "masked"
         else:
             continue
-        drops.append(Drop("conversation", str(message.at), reason, action, count(message.content)))
+        drops.append(_drop("conversation", str(message.at), reason, action, count(message.content)))
     return Fitted(tuple(shown), sum(map(size, shown)), tuple(drops))
 
 
@@ -303,9 +281,9 @@ def fit_tools(tools: Sequence[Mapping[str, Any]], room: int, count: Count) -> Fi
         of_function = function.get("name") if isinstance(function, Mapping) else None
         name = str(tool.get("name") or of_function or rank)
         if rank >= len(shown):
-            drops.append(Drop("tools", name, f"{_NO_ROOM}: it is ranked {rank + 1}", "dropped", size(tool)))
+            drops.append(_drop("tools", name, f"{_NO_ROOM}: it is ranked {rank + 1}", "dropped", size(tool)))
         elif shown[rank] != tool:
-            drops.append(Drop("tools", name, "not all schemas fit whole", "compressed", size(tool)))
+            drops.append(_drop("tools", name, "not all schemas fit whole", "compressed", size(tool)))
     return Fitted(tuple(shown), sum(map(size, shown)), tuple(drops))
 
 
@@ -377,7 +355,7 @@ def _memories(items: Sequence[Item], room: int, count: Count) -> Chosen:
     return chosen
 
 
-def _memory_drops(items: Sequence[Item], chosen: Chosen, count: Count) -> list[Drop]:
+def _memory_drops(items: Sequence[Item], chosen: Chosen, count: Count) -> list[ContextDrop]:
     """The memories that are shortened, and those that do not fit."""
     originals = {(item.kind, item.id): item for item in items}
     drops = []
@@ -400,9 +378,22 @@ def _memory_drops(items: Sequence[Item], chosen: Chosen, count: Count) -> list[D
     return drops
 
 
-def left_out(item: Item, reason: str, action: str = "dropped", tokens: int = 0) -> Drop:
+def left_out(item: Item, reason: str, action: str = "dropped", tokens: int = 0) -> ContextDrop:
     """A memory that was left out or shortened."""
-    return Drop("memory", item.id, reason, action, tokens, item.kind.value, item.salience)
+    return _drop("memory", item.id, reason, action, tokens, kind=item.kind.value, salience=item.salience)
+
+
+def _drop(
+    part: str,
+    name: str,
+    reason: str,
+    action: str,
+    tokens: int,
+    *,
+    kind: str | None = None,
+    salience: float | None = None,
+) -> ContextDrop:
+    return ContextDrop(part=part, name=name, reason=reason, action=action, tokens=tokens, kind=kind, salience=salience)
 
 
 def _fitting(items: Sequence[Item], room: int, count: Count) -> Chosen:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..core.entry import ActorType, JournalEntry
-from ..core.timestamps import format_ms
+from ..core.timestamps import day_of, format_ms
 from ..prompt.assembler import notice_of, one_line
 from .agreement import fair
 
@@ -169,7 +169,7 @@ def rules_text(rules: Sequence[LearnedRule]) -> str:
 def outcomes_text(lessons: Sequence[Lesson]) -> str:
     """Outcomes of missions for a prompt, one line each."""
     return "".join(
-        f"- {format_ms(item.captured_ms)[:10]} {item.kind}, reported by {one_line(item.author)}: {_safe(item.rule, item)}\n"
+        f"- {day_of(item.captured_ms)} {item.kind}, reported by {one_line(item.author)}: {_safe(item.rule, item)}\n"
         for item in lessons
     )
 

@@ -31,6 +31,7 @@ from ...schemas.core.errors import InvalidQuery
 from ...schemas.core.ports import CommittedBatch, ViewReader
 from ...schemas.core.principal import Role
 from ...schemas.core.recorded_settings import AgentRole
+from ...schemas.core.timestamps import day_of
 from ...schemas.documents.rules import TIERS, Scope, key_problem, owner_of
 from ...schemas.documents.tables import DOCUMENTS_PROJECTION
 from ...schemas.entries.tables import ENTRIES
@@ -211,7 +212,6 @@ READ_MOST: Final = 1_000
 KEPT_MOST: Final = 1_000
 """Agents whose notes are kept, some 10 KB each."""
 _standings_changed: Final = changes_of((RETRACTIONS, SUPERSESSIONS))
-_DATE_CHARS: Final = len("2026-11-21")
 _SELECT: Final = f"""SELECT {SELECT_LIST} FROM {JOURNAL_SOURCE} WHERE workspace_id = $workspace
         AND entry_type = '{REMEMBERED}' AND mission_id IS NULL AND seq <= $seq
         AND (agent_id = $agent OR crew_id = $crew AND (agent_id IS NULL OR list_contains($leads::VARCHAR[], agent_id)))
@@ -314,7 +314,7 @@ def _note(entry: StoredEntry) -> Note:
     return Note(
         seq=entry.seq,
         entry_id=entry.id,
-        day=record["ts"][:_DATE_CHARS],
+        day=day_of(record["ts"]),
         text=record["summary"],
         agent_id=record["agent_id"],
         actor_type=record["actor_type"],

@@ -21,9 +21,10 @@ from typing import Any, Final
 
 import orjson
 
-from ...schemas.context.assembly import Drop, Item, left_out
+from ...schemas.context.assembly import Item, left_out
 from ...schemas.context.budget import MemoryKind
 from ...schemas.context.operations import (
+    ContextDrop,
     ContextRequest,
     Episode,
     LayeredQueryAnswer,
@@ -32,7 +33,7 @@ from ...schemas.context.operations import (
 )
 from ...schemas.context.salience import Freshness, Remembered, parts_of, salience, state_of
 from ...schemas.core.principal import Principal
-from ...schemas.core.timestamps import format_ms, from_ms, parse_ts, to_ms
+from ...schemas.core.timestamps import day_of, format_ms, from_ms, parse_ts, to_ms
 from ...schemas.documents.rules import TIERS, Scope, owner_of
 from ...schemas.palace.events import MOST_IMPORTANCE
 from ...schemas.palace.tables import PALACE_IDENTITIES
@@ -107,7 +108,7 @@ def distinct(memories: Sequence[Said], analyzer: Analyzer) -> Distinct:
     order = sorted(range(len(memories)), key=lambda at: _precedence(memories[at].item))
     parts = [[_compared(part, analyzer) for part in _parts(memory)] for memory in memories]
     known = KnownTexts(text for some in parts for text in some)
-    items: list[Item | None] = [memory.item for memory in memories]
+    items = {at: memory.item for at, memory in enumerate(memories)}
     repeated: list[tuple[Item, str]] = []
     moved: dict[int, int] = {}
     for at in order:
@@ -116,26 +117,19 @@ def distinct(memories: Sequence[Said], analyzer: Analyzer) -> Distinct:
         if same and None not in places:
             place = min(same)
             for other in same:
-                items[other] = _as_strong(_item(items, other), _item(items, at))
-            repeated.append((_item(items, at), _item(items, place).id))
-            items[at] = None
+                items[other] = _as_strong(items[other], items[at])
+            repeated.append((items.pop(at), items[place].id))
             continue
         for place in sorted(same):  # a drawer with more than these entries
-            entry = _item(items, place)
+            entry = items[place]
             if entry.source == "entry" and entry.until is None and entry.contradicted_by is None:
-                items[at] = _as_strong(_item(items, at), entry)
-                repeated.append((entry, _item(items, at).id))
-                items[place], moved[place] = None, at
+                items[at] = _as_strong(items[at], entry)
+                repeated.append((items.pop(place), items[at].id))
+                moved[place] = at
         for part, place_found in zip(parts[at], places, strict=True):
             if place_found is None:
                 known.keep(part, at)
-    return Distinct([item for item in items if item is not None], repeated)
-
-
-def _item(items: Sequence[Item | None], at: int) -> Item:
-    item = items[at]
-    assert item is not None
-    return item
+    return Distinct(list(items.values()), repeated)
 
 
 def _precedence(item: Item) -> tuple[int, bool, int, str]:
@@ -253,7 +247,6 @@ _RANK_STEP: Final = 1e-4
 """By which relevance falls from one hit to the next at equal confidence, so that recall's order stays."""
 _PARAGRAPH: Final = re.compile(r"\n[ \t]*\n+")
 _STANDING_TIERS: Final = ("pins", "AGENT", "CREW", "WORKSPACE")
-_DATE_CHARS: Final = len("2026-11-21")
 LINE: Final = LineForm("", " ", ": ")
 _CONTRADICTED: Final = frozenset({State.CONTRADICTED, State.DISPUTED})
 
@@ -271,7 +264,7 @@ class GatheredMemories:
     """
 
     items: Sequence[Item]
-    drops: Sequence[Drop]
+    drops: Sequence[ContextDrop]
     facts: Sequence[RankedFact]
     recall: RecallAnswer
     entry_ids: Mapping[str, str]
@@ -400,7 +393,7 @@ class Memories:
         self, owner: str, owned: OwnedDocuments, wanted: frozenset[int], now_ms: int
     ) -> Iterator[tuple[float, Said]]:
         """Paragraphs, each with its relevance."""
-        for tier, key in _documents_of(owned, format_ms(now_ms)[:_DATE_CHARS]):
+        for tier, key in _documents_of(owned, day_of(now_ms)):
             document = owned.get(tier, key)
             if document is None:
                 continue
@@ -472,7 +465,7 @@ def _of_hit(hit: RecallHit, relevance: float | None, turn: int, now_ms: int) -> 
     item = _line(
         MemoryKind.EPISODIC,
         hit.entry_id,
-        (hit.ts[:_DATE_CHARS], one_line(hit.actor_id or hit.agent_id or hit.actor_type)),
+        (day_of(hit.ts), one_line(hit.actor_id or hit.agent_id or hit.actor_type)),
         summary,
         turn=turn,
         certainty=WEAK if relevance is None else confidence_word(_sure(hit)),
@@ -494,19 +487,19 @@ def _times_of(hit: RecallHit, at_ms: int, now_ms: int) -> tuple[str | None, str 
     """Since when an entry holds if that is not its date, until when it held, and from when another one contradicts it."""
     since = None
     if hit.valid_at is not None or at_ms > now_ms:
-        day = format_ms(at_ms)[:_DATE_CHARS]
-        since = None if day == hit.ts[:_DATE_CHARS] else day
+        day = day_of(at_ms)
+        since = None if day == day_of(hit.ts) else day
     standing = hit.standing
     if standing is None:
         return since, None, None
     if standing.state in _CONTRADICTED:
         return since, None, _said_later(standing)
-    return since, standing.at[:_DATE_CHARS], None
+    return since, day_of(standing.at), None
 
 
 def _said_later(standing: Standing) -> str:
     who = "another agent's statement" if standing.state is State.DISPUTED else "a statement"
-    return f"{who} of {standing.at[:_DATE_CHARS]}"
+    return f"{who} of {day_of(standing.at)}"
 
 
 def relevances(confidences: Sequence[float]) -> list[float]:
@@ -524,7 +517,7 @@ def _of_drawer(drawer: HotDrawer, content: str, similarity: float, place: int, u
     item = _line(
         MemoryKind.EPISODIC,
         drawer.drawer_id,
-        (format_ms(drawer.filed_ms)[:_DATE_CHARS], drawer.author_text),
+        (day_of(drawer.filed_ms), drawer.author_text),
         one_line(content),
         source="drawer",
         turn=_turn_of(similarity, place),
@@ -565,8 +558,8 @@ def _of_facts(facts: Sequence[RankedFact], contradicted: Mapping[str, str], now_
             confidence=similarity,
             at_ms=fact.fact.since_ms,
             below=None if by is None else by.fact.row.fact_id,
-            since=None if row.from_ms is None else format_ms(row.from_ms)[:_DATE_CHARS],
-            until=None if row.to_ms is None else format_ms(row.to_ms)[:_DATE_CHARS],
+            since=None if row.from_ms is None else day_of(row.from_ms),
+            until=None if row.to_ms is None else day_of(row.to_ms),
             contradicted_by=contradicted.get(row.fact_id),
         )
         yield Said(item, fact.fact.text, entry_id=row.entry_id)

@@ -7,7 +7,7 @@ gets none; blocked text reaches no prompt of any caller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple, Protocol
@@ -52,9 +52,6 @@ from ..entries.rows import JOURNAL_SOURCE, SELECT_LIST, StoredEntry, add_marks
 from ..kept import KeptValues, changes_of, in_thread
 from ..registry import Registry
 
-# The sections of a memory block, from an agent's documents and registration.
-
-
 _TOPICS: Final = TIERS["topics"].label.partition("{key}")[0]
 
 
@@ -78,12 +75,7 @@ class BlockState:
         return frozenset(row.agent_id for row in self.members if row.role == AgentRole.LEAD)
 
 
-def block_input(
-    caller: Caller,
-    state: BlockState,
-    agent_id: str | None,
-    crew_id: str | None,
-) -> BlockInput:
+def block_input(caller: Caller, state: BlockState, agent_id: str | None, crew_id: str | None) -> BlockInput:
     """The sections of a block from the documents.
 
     Args:
@@ -102,6 +94,14 @@ def block_input(
         _section(state.crew, "pins", label="pins.md of the crew (pinned by operators)"),
         _section(state.workspace, "pins", label="pins.md of the workspace (pinned by operators)"),
     )
+    crew_sections = (
+        _section(crew, "CREW"),
+        _section(crew, "daily", day, label=(today_label := f"Daily log: {day} (today)")),
+        *_learned(state, agent_id, is_lead),
+        *(_section(crew, "topics", key) for key in crew.keys("topics")),
+    )
+    notes, model = state.notes.text, "" if state.opener is None else state.opener.model
+    users = "" if state.opener is None else TIERS["users"].label_of(state.opener.slug)
     persona = _section(state.own, "PERSONA") or _section(state.crew, "PERSONA")
     if persona is None and agent_id is not None:
         name = state.agent.name if state.agent is not None else None
@@ -111,26 +111,22 @@ def block_input(
     return BlockInput(
         agent=_section(state.own, "AGENT"),
         prior=_prior(state.own, state.today),
-        of_today=_section(state.own, "daily", day, label=f"Daily log: {day} (today)"),
-        crew=tuple(_crew_sections(crew, day, _learned(state, agent_id, is_lead))),
+        of_today=_section(state.own, "daily", day, label=today_label),
+        crew=tuple(section for section in crew_sections if section is not None and (section.body or section.finding)),
         workspace=_section(state.workspace, "WORKSPACE"),
         pins=tuple(section for section in pins if section is not None),
-        remembered=_remembered(state.notes),
+        remembered=Section("remembered", "Remembered notes", notes)
+        if notes
+        else None,  # scanned line by line, and whole
         persona=persona,
-        operator=_operator(state.opener),
+        operator=Section(users, users, model) if model else None,
         peer=_peer(state.own, state.opener),
         is_lead=is_lead and is_member,
         has_crew=is_member,
     )
 
 
-def _section(
-    owned: OwnedDocuments,
-    tier: str,
-    key: str | None = None,
-    *,
-    label: str | None = None,
-) -> Section | None:
+def _section(owned: OwnedDocuments, tier: str, key: str | None = None, *, label: str | None = None) -> Section | None:
     document = owned.get(tier, key)
     if document is None:
         return None
@@ -166,29 +162,8 @@ def _learned(state: BlockState, agent_id: str | None, is_lead: bool) -> tuple[Se
     return (rules, outcomes) if is_lead else (rules,)
 
 
-def _crew_sections(crew: OwnedDocuments, day: str, learned: Sequence[Section]) -> Iterator[Section]:
-    """CREW.md, the crew's log of today, what the crew learned, topics by name."""
-    topics = (_section(crew, "topics", key) for key in crew.keys("topics"))
-    log = _section(crew, "daily", day, label=f"Daily log: {day} (today)")
-    sections = (_section(crew, "CREW"), log, *learned, *topics)
-    yield from (section for section in sections if section is not None and (section.body or section.finding))
-
-
-def _remembered(notes: NoteLines) -> Section | None:
-    """The notes; their lines are scanned one by one, and by the assembler together."""
-    return Section("remembered", "Remembered notes", notes.text) if notes.text else None
-
-
 NOTES_OF_AGENT: Final = "Notes of the agent, not statements of the person:\n"
 """Between the facts that a person stated to an agent and what the agent wrote about the person."""
-
-
-def _operator(opener: Opener | None) -> Section | None:
-    """The model of the person who opened the session."""
-    if opener is None or not opener.model:
-        return None
-    label = TIERS["users"].label_of(opener.slug)
-    return Section(label, label, opener.model)
 
 
 def _peer(owned: OwnedDocuments, opener: Opener | None) -> Section | None:

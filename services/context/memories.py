@@ -61,7 +61,7 @@ from .state import NEVER, LayeredChoices, LayeredState, Uses
 
 
 _PRECEDENCE: Final = {"entry": 0, "fact": 1, "identity": 2, "document": 3, "drawer": 4}
-_TURNS: Final = re.compile(r"\n[ \t]*\n+")
+_PARAGRAPH: Final = re.compile(r"\n[ \t]*\n+")
 _SPEAKER: Final = re.compile(r"(?:User|Agent):\s+")
 _BULLET: Final = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
 _COMPARED: Final = 8_192
@@ -140,7 +140,7 @@ def _parts(memory: Said) -> list[str]:
     """The turns of a drawer, or the one text, without the names of speakers and without marks of lists."""
     if memory.item.source != "drawer":
         return [_unlisted(memory.text)]
-    texts = _TURNS.split(memory.text) if "\n" in memory.text else [memory.text]
+    texts = _PARAGRAPH.split(memory.text) if "\n" in memory.text else [memory.text]
     return [part for text in texts if (part := _unlisted(_SPEAKER.sub("", text.strip(), count=1)))]
 
 
@@ -245,7 +245,6 @@ NEAR_TURN: Final = 2_000
 """Turn of the first entry that has no evidence."""
 _RANK_STEP: Final = 1e-4
 """By which relevance falls from one hit to the next at equal confidence, so that recall's order stays."""
-_PARAGRAPH: Final = re.compile(r"\n[ \t]*\n+")
 _STANDING_TIERS: Final = ("pins", "AGENT", "CREW", "WORKSPACE")
 LINE: Final = LineForm("", " ", ": ")
 _CONTRADICTED: Final = frozenset({State.CONTRADICTED, State.DISPUTED})

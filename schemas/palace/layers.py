@@ -20,7 +20,7 @@ from ..prompt.assembler import (
     DRAWERS,
     IDENTITY,
     STORY,
-    Cut,
+    CutForm,
     Section,
     author_text,
     cut,
@@ -193,7 +193,9 @@ def render_context(memory: str, messages: Sequence[ChatMessage]) -> str:
 
 def _message_line(message: ChatMessage) -> str:
     sender, text = shortened(message.sender), one_line(message.text)
-    return neutral(f"**{sender}**: {cut(text, MESSAGE_CHARS, Cut())}{DOTS.mark if len(text) > MESSAGE_CHARS else ''}")
+    return neutral(
+        f"**{sender}**: {cut(text, MESSAGE_CHARS, CutForm())}{DOTS.mark if len(text) > MESSAGE_CHARS else ''}"
+    )
 
 
 def shortened(text: str, chars: int = CONTEXT_CHARS) -> str:

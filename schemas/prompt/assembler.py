@@ -57,7 +57,7 @@ def _of_line(line: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutForm:
     """How a text is cut.
 
     Attributes:
@@ -71,18 +71,18 @@ class Cut:
     stripped: bool = False
 
 
-SIGNS: Final = Cut(whole_signs=True)
-SECTION: Final = Cut("\n[… cut: the rest does not fit]", whole_signs=True)
+SIGNS: Final = CutForm(whole_signs=True)
+SECTION: Final = CutForm("\n[… cut: the rest does not fit]", whole_signs=True)
 """Of a section."""
-DOTS: Final = Cut("...")
+DOTS: Final = CutForm("...")
 """Of a line of the palace."""
-ELLIPSIS: Final = Cut("…")
+ELLIPSIS: Final = CutForm("…")
 """Of a name."""
-WORDS: Final = Cut(" …", stripped=True)
+WORDS: Final = CutForm(" …", stripped=True)
 """Of a memory within a number of tokens."""
 
 
-def cut(text: str, room: int, how: Cut = SIGNS, count: Count = len) -> str:
+def cut(text: str, room: int, how: CutForm = SIGNS, count: Count = len) -> str:
     """The longest beginning of a text that fits with the mark; with a mark, empty if nothing but the mark fits."""
     if count(text) <= room:
         return text

@@ -14,7 +14,7 @@ from crew_journal.schemas.prompt.assembler import (
     WORDS,
     Block,
     Count,
-    Cut,
+    CutForm,
     LineForm,
     Section,
     assemble,
@@ -25,13 +25,13 @@ from crew_journal.schemas.prompt.assembler import (
     fitting,
 )
 
-CUTS = (DOTS, ELLIPSIS, SECTION, SIGNS, WORDS, Cut())
+CUTS = (DOTS, ELLIPSIS, SECTION, SIGNS, WORDS, CutForm())
 
 
 @pytest.mark.parametrize("how", CUTS, ids=lambda how: repr(how.mark))
 @pytest.mark.parametrize("count", [len, estimate], ids=["characters", "tokens"])
 @given(text=st.text(max_size=80), room=st.integers(-3, 60))
-def test_a_cut_text_fits_and_is_a_beginning_with_the_mark(how: Cut, count: Count, text: str, room: int) -> None:
+def test_a_cut_text_fits_and_is_a_beginning_with_the_mark(how: CutForm, count: Count, text: str, room: int) -> None:
     made = cut(text, room, how, count)
     assert count(made) <= max(room, 0)
     assert made in ("", text) or (made.endswith(how.mark) and text.startswith(made[: len(made) - len(how.mark)]))
@@ -39,7 +39,7 @@ def test_a_cut_text_fits_and_is_a_beginning_with_the_mark(how: Cut, count: Count
 
 def test_a_cut_keeps_a_letter_with_its_accent_only_where_the_profile_says_so() -> None:
     assert cut("ae\u0301", 2, SIGNS) == "a"
-    assert cut("ae\u0301", 2, Cut()) == "ae"
+    assert cut("ae\u0301", 2, CutForm()) == "ae"
 
 
 @given(sizes=st.lists(st.integers(0, 9), max_size=12), room=st.integers(0, 30), past=st.booleans())

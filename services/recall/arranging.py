@@ -283,7 +283,7 @@ class ComparedText:
 
 
 class KnownTexts:
-    """Texts that are kept, by the rarest beginning of a word in each: it leads from a text to those that may repeat it.
+    """Texts that are kept, by the two rarest beginnings of words in each: these lead to the texts that may repeat it.
 
     Args:
         texts: All that will be looked for or kept.
@@ -292,25 +292,31 @@ class KnownTexts:
     def __init__(self, texts: Iterable[ComparedText]) -> None:
         self._held = Counter(chain.from_iterable(text.begins for text in texts))
         self._kept: list[tuple[ComparedText, int]] = []
-        self._by_rarest: dict[str, list[int]] = {}
-        self._by_begin: dict[str, list[int]] = {}
+        self._by_rarest: dict[str, list[tuple[str, int]]] = {}
+        self._by_begin: dict[str, set[int]] = {}
 
     def find(self, text: ComparedText) -> int | None:
         """The place of the first text kept that says the same."""
-        candidates = set(self._by_begin.get(self._rarest(text), ()))
-        candidates.update(*(self._by_rarest.get(begin, ()) for begin in text.begins))
+        first, second = self._rarest(text)
+        begins, nothing = text.begins, set[int]()
+        candidates = self._by_begin.get(first, nothing) & self._by_begin.get(second, nothing)
+        candidates |= {at for begin in begins for other, at in self._by_rarest.get(begin, ()) if other in begins}
         kept = (self._kept[at] for at in sorted(candidates))
         return next((place for other, place in kept if other.repeats(text)), None)
 
     def keep(self, text: ComparedText, place: int) -> None:
         """Add a text at a place."""
-        self._by_rarest.setdefault(self._rarest(text), []).append(len(self._kept))
+        first, second = self._rarest(text)
+        self._by_rarest.setdefault(first, []).append((second, len(self._kept)))
         for begin in text.begins:
-            self._by_begin.setdefault(begin, []).append(len(self._kept))
+            self._by_begin.setdefault(begin, set()).add(len(self._kept))
         self._kept.append((text, place))
 
-    def _rarest(self, text: ComparedText) -> str:
-        return min(text.begins, key=lambda begin: (self._held[begin], begin))
+    def _rarest(self, text: ComparedText) -> tuple[str, str]:
+        """The rarest one and the next; twice the same in a text that has one alone."""
+        held = self._held
+        order = sorted([(held[begin], begin) for begin in text.begins])
+        return order[0][1], order[min(1, len(order) - 1)][1]
 
 
 def arranged(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:

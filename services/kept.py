@@ -23,16 +23,21 @@ class KeptValues(Generic[K, V]):
 
     Args:
         views: The views, followed until ``close``.
-        tables: A change of one of these tables invalidates the values.
+        outdated: A change of one of these tables, or a commit for which this function is true, invalidates the values.
         read: Reads a value; see ``in_thread``.
         most: Maximum number of values.
     """
 
     def __init__(
-        self, views: ViewReader, tables: Sequence[Table[Any]], read: Callable[[K], Awaitable[V]], *, most: int = MOST
+        self,
+        views: ViewReader,
+        outdated: Sequence[Table[Any]] | Callable[[CommittedBatch], bool],
+        read: Callable[[K], Awaitable[V]],
+        *,
+        most: int = MOST,
     ) -> None:
         self._views = views
-        self._tables = frozenset(table.name for table in tables)
+        self._outdated = outdated if callable(outdated) else changes_of(outdated)
         self._read = read
         self._most = most
         self._values: dict[K, V] = {}
@@ -49,8 +54,14 @@ class KeptValues(Generic[K, V]):
         return values[key]
 
     def _follow(self, batch: CommittedBatch) -> None:
-        if not self._tables.isdisjoint(batch.changes):
+        if self._outdated(batch):
             self._values = {}
+
+
+def changes_of(tables: Sequence[Table[Any]]) -> Callable[[CommittedBatch], bool]:
+    """Whether a commit changed one of these tables."""
+    names = frozenset(table.name for table in tables)
+    return lambda batch: not names.isdisjoint(batch.changes)
 
 
 def in_thread(read: Callable[[K], V]) -> Callable[[K], Awaitable[V]]:

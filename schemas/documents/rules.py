@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ..context.assembler import notice_of
 from ..core.entry import ActorType, JournalEntry
 from ..core.envelope import DocumentWritten, EntryRecorded
 from ..core.subjects import is_document_key
-from ..core.timestamps import format_ms, from_ms
-from ..recall.render import one_line
+from ..core.timestamps import day_of, from_ms
+from ..prompt.assembler import notice_of, one_line
 from ..text.injection import finding_in
 from ..text.injection import finding_in as injection_finding_in
 from .events import DocumentAction
@@ -333,7 +332,7 @@ def pins_text(pins: Sequence[PinnedEntry], *, whole: bool) -> str:
         pins: The entries.
         whole: Whether text that the scanners block is shown; else a notice replaces it.
     """
-    return "".join(f"- {format_ms(pin.ts_ms)[:10]} {_safe(pin, whole)} ({pin.entry_id})\n" for pin in pins)
+    return "".join(f"- {day_of(pin.ts_ms)} {_safe(pin, whole)} ({pin.entry_id})\n" for pin in pins)
 
 
 def _safe(pin: PinnedEntry, whole: bool) -> str:

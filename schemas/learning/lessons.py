@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..context.assembler import notice_of
 from ..core.entry import ActorType, JournalEntry
-from ..core.timestamps import format_ms
-from ..recall.render import one_line
+from ..core.timestamps import day_of, format_ms
+from ..prompt.assembler import notice_of, one_line
 from .agreement import fair
 
 MISSION: Final = "mission.status_change"
@@ -171,7 +170,7 @@ def rules_text(rules: Sequence[LearnedRule]) -> str:
 def outcomes_text(lessons: Sequence[Lesson]) -> str:
     """Outcomes of missions for a prompt, one line each."""
     return "".join(
-        f"- {format_ms(item.captured_ms)[:10]} {item.kind}, reported by {one_line(item.author)}: {_safe(item.rule, item)}\n"
+        f"- {day_of(item.captured_ms)} {item.kind}, reported by {one_line(item.author)}: {_safe(item.rule, item)}\n"
         for item in lessons
     )
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from ...schemas.context.assembler import EVERY_MARKER
 from ...schemas.core.errors import NotAllowed
+from ...schemas.prompt.assembler import EVERY_MARKER
 from .find import ServiceAddress, find
 from .person import is_typed, person_at
 from .project import Project, project_of

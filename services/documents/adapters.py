@@ -17,7 +17,6 @@ from typing import Final, TypeVar
 import structlog
 from pydantic import ValidationError
 
-from ...schemas.context.assembler import notice_of
 from ...schemas.core.errors import (
     BackendFailed,
     CascadeUnsupported,
@@ -66,6 +65,7 @@ from ...schemas.documents.provider import (
     SnippetsRequest,
 )
 from ...schemas.documents.rules import Scope, owner_of, scope_of, sha256_of, tier_of_label
+from ...schemas.prompt.assembler import notice_of
 from ..desk import Caller
 from .addressing import DocumentAddress, address_of, rule_of, writable_address_of
 from .answers import document_answer, is_nearly_full, warned, with_text, written_answer

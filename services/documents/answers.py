@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...schemas.context.assembler import notice_of
 from ...schemas.core.errors import CapExceeded
 from ...schemas.core.timestamps import format_ms
 from ...schemas.documents.operations import (
@@ -20,6 +19,7 @@ from ...schemas.documents.operations import (
 )
 from ...schemas.documents.rules import SOFT_CAP_PERCENT, TIERS, sha256_of
 from ...schemas.documents.tables import DocumentRow, VersionRow
+from ...schemas.prompt.assembler import notice_of
 from ..desk import Caller
 from .addressing import DocumentAddress
 from .drafts import Draft

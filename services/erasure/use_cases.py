@@ -76,7 +76,7 @@ _LISTED: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspa
 _log = structlog.get_logger(__name__)
 
 
-class StoredMessage(Protocol):
+class ErasableMessage(Protocol):
     """A message of the stream."""
 
     seq: int
@@ -89,7 +89,7 @@ class StoredMessage(Protocol):
 class ErasableStream(Protocol):
     """The stream and the views of the node, as an erasure needs them."""
 
-    def read(self, first_seq: int, last_seq: int) -> AsyncIterator[list[StoredMessage]]:
+    def read(self, first_seq: int, last_seq: int) -> AsyncIterator[list[ErasableMessage]]:
         """The messages of JOURNAL in order."""
         ...
 
@@ -415,14 +415,14 @@ _OWN_TYPES: Final = frozenset((*EXPLANATIONS, ErasureRequested.ENTRY_TYPE, Erasu
 """What explains gaps is not erased; it holds ids alone."""
 
 
-def _event(message: StoredMessage) -> Event | None:
+def _event(message: ErasableMessage) -> Event | None:
     try:
         return decode(message.seq, message.subject, message.headers, message.data, message.published_ms)
     except FoldError:  # it is in no view
         return None
 
 
-def _take_unreadable(scope: ErasureScope, message: StoredMessage, workspace_id: str) -> None:
+def _take_unreadable(scope: ErasureScope, message: ErasableMessage, workspace_id: str) -> None:
     """A message that can not be folded belongs to the scope if its header names an erased id."""
     entry_id = (message.headers or {}).get(h.ENTRY_ID)
     if entry_id is not None and entry_id in scope.names and workspace_of(message.subject) == workspace_id:

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...schemas.context.assembler import REMEMBERED as REMEMBERED_MARKER
 from ...schemas.context.operations import MEMORY_BLOCK
 from ...schemas.core.errors import CrewJournalError, DocumentError, InvalidQuery, NotAllowed
 from ...schemas.core.ids import uuid7_hex
 from ...schemas.core.operation import Effect, Operation
 from ...schemas.core.principal import Principal
 from ...schemas.operations import ALL
+from ...schemas.prompt.assembler import REMEMBERED as REMEMBERED_MARKER
 from ...schemas.toolsets import NARRATION, NARRATION_CHARS, TOOLSETS, Tool, called, input_schema, tools_of
 from ..desk import Desk, check_access
 from ..problem import log_unexpected

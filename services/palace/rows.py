@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from ...schemas.context.assembler import notice_of
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import format_ms
@@ -25,6 +24,7 @@ from ...schemas.palace.tables import (
     UPKEEP,
     DrawerRow,
 )
+from ...schemas.prompt.assembler import notice_of
 from ...schemas.text.injection import finding_in
 from ..authorship import Author
 from ..desk import Caller

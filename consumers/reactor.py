@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from nats.aio.client import Client
 
-from ..schemas.core.ports import Embedder, Publisher, SimilarReader, ViewReader
+from ..schemas.core.ports import Embedder, Finder, Publisher, ViewReader
 from ..schemas.health.rules import EmbedderFailure
 from ..schemas.settings import Settings
 
@@ -72,7 +72,7 @@ class ReactorContext:
         settings: The node's settings.
         views: The node's views, read only; None in a process that has none (``work``), where reactors that search
             views have nothing to do.
-        similar: Finds an entry's nearest earlier ones; None likewise.
+        finder: Finds the nearest texts; None likewise.
         embedding_generation: Sequence of the embedder's model's last drop, 0 if it was never dropped.
         embedder_for: What runs a model in this process, None if nothing does.
         embed_unsettled: Name of a durable → sequences that the embed reactor on it, in this process, took and did not ack
@@ -88,7 +88,7 @@ class ReactorContext:
     clock: Callable[[], datetime]
     settings: Settings
     views: ViewReader | None = None
-    similar: SimilarReader | None = None
+    finder: Finder | None = None
     embedder_for: Callable[[str], Embedder | None] = lambda _model: None
     embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None
     embedder_trouble: Callable[[str | None], EmbedderFailure | None] = lambda _model: None

@@ -29,7 +29,7 @@ from ...schemas.core.entry import Priority
 from ...schemas.core.envelope import LinkDerived, VectorDerived
 from ...schemas.core.errors import BrokerError, FoldError, Unavailable
 from ...schemas.core.payload import PublisherKind
-from ...schemas.core.ports import Publisher, SimilarEntry, SimilarReader, ViewReader
+from ...schemas.core.ports import ENTRY_KIND, Finder, NearQuery, NearText, Publisher, ViewReader
 from ...schemas.core.subjects import DerivedKind, Family, parse_subject
 from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import DAY_MS
@@ -38,9 +38,10 @@ from ...schemas.entries.rules import author_of, is_user
 from ...schemas.entries.tables import ENTRIES
 from ...schemas.models.chat import ChatUnavailable
 from ...schemas.models.rules import embedded_text
-from ...schemas.relations.contradiction import Contradiction, contradiction
+from ...schemas.relations.judging import judge
 from ...schemas.relations.rules import CONTRADICTS, SIMILAR, SUPERSEDES, Sphere
-from ...schemas.relations.updates import UNRELATED_COSINE, OlderStatement, Statement, Update, chosen, elaborates, update
+from ...schemas.relations.updates import UNRELATED_COSINE, OlderStatement, chosen, elaborates
+from ...schemas.relations.verdicts import Effect, Statement, Verdict
 from ...schemas.settings import CONTRADICTION_CANDIDATES, JUDGE_TIMEOUT_S, SIMILAR_EDGES, UPDATE_CANDIDATES
 from ...schemas.standing.tables import LIVE_PRIORITIES
 from ..feed.jetstream import LINK_ACK_PENDING
@@ -51,7 +52,7 @@ from ..reacting.llm_calls import MeteredChat
 from ..reacting.pull import deliveries
 from ..reacting.pull_reactor import PullLimits, PullReactor
 from ..reactor import Reactor, ReactorContext, ReactorStatus
-from .judge import ChatJudge, Judge
+from .judge import LINK, ChatJudge, Judge, confirmed
 
 # Finds the links of a newly embedded entry: its nearest earlier entries, those it contradicts, and the one it retires.
 
@@ -115,22 +116,12 @@ class _EntryText:
 
 
 @dataclass(frozen=True, slots=True)
-class _RetiredEntry:
-    """An entry that the rule takes to be retired by another one."""
+class _Judged:
+    """A verdict of the rules about two entries."""
 
     newer: _EntryText
     older: _EntryText
-    update: Update
-
-
-@dataclass(frozen=True, slots=True)
-class _SeenContradiction:
-    """A contradiction that the rule finds between two entries, and their texts."""
-
-    other: SimilarEntry
-    newer: str
-    older: str
-    contradiction: Contradiction
+    verdict: Verdict
 
 
 class LinkFinder:
@@ -138,16 +129,14 @@ class LinkFinder:
 
     Args:
         views: The views, for the texts.
-        similar: Finds the nearest entries.
+        finder: Finds the nearest entries.
         threshold: Least cosine of a link.
         judge: Asked about borderline contradictions; None if absent.
     """
 
-    def __init__(
-        self, views: ViewReader, similar: SimilarReader, *, threshold: float, judge: Judge | None = None
-    ) -> None:
+    def __init__(self, views: ViewReader, finder: Finder, *, threshold: float, judge: Judge | None = None) -> None:
         self._views = views
-        self._similar = similar
+        self._finder = finder
         self._threshold = threshold
         self._judge = judge
 
@@ -157,49 +146,30 @@ class LinkFinder:
         Raises:
             ViewsBehind: If the views do not pass the fact in time.
         """
-        least = min(UNRELATED_COSINE, self._threshold)
-        related = await self._similar.similar(fact, max(UPDATE_CANDIDATES, CONTRADICTION_CANDIDATES), least)
+        query = NearQuery(
+            ENTRY_KIND,
+            fact.workspace_id,
+            fact.model,
+            max(UPDATE_CANDIDATES, CONTRADICTION_CANDIDATES),
+            min(UNRELATED_COSINE, self._threshold),
+            vectors=[fact.vector],
+            entry_seq=fact.entry_seq,
+            before=fact.seq,
+        )
+        [related] = await self._finder.nearest(query)
         if not related:
             return []
         near = [other for other in related if other.cosine >= self._threshold][:CONTRADICTION_CANDIDATES]
-        links = [_link(fact, other, SIMILAR, other.cosine, "", reactor) for other in near[:SIMILAR_EDGES]]
-        for seen in await asyncio.to_thread(self._contradicted, fact, near):
-            contradiction_ = await self._judged(fact.workspace_id, seen)
-            if contradiction_ is not None:
-                links.append(
-                    _link(fact, seen.other, CONTRADICTS, contradiction_.confidence, contradiction_.reason, reactor)
-                )
-        for retired in await asyncio.to_thread(self._retired, fact, related):
-            links += await self._update(fact, retired, reactor)
+        links = [_similar(fact, other, reactor) for other in near[:SIMILAR_EDGES]]
+        for rule, others in ((self._contradicted, near), (self._retired, related)):
+            for judged in await asyncio.to_thread(rule, fact, others):
+                newer, older = judged.newer, judged.older
+                verdict = await confirmed(self._judge, fact.workspace_id, judged.verdict, newer.text, older.text)
+                if verdict is not None:
+                    links.append(_link(fact, newer, older, verdict, reactor))
         return links
 
-    async def _update(self, fact: VectorDerived, retired: _RetiredEntry, reactor: str) -> list[LinkDerived]:
-        """The link of an update; none if the judge denies it."""
-        update_, newer, older = retired.update, retired.newer, retired.older
-        if update_.is_borderline and self._judge is not None:
-            verdict = await self._judge.contradicts(fact.workspace_id, newer.text, older.text)
-            if verdict is False:
-                return []
-            update_ = update_.confirmed() if verdict else update_
-        return [
-            LinkDerived(
-                0,
-                fact.workspace_id,
-                newer.entry_id,
-                newer.seq,
-                older.entry_id,
-                older.seq,
-                SUPERSEDES,
-                update_.confidence,
-                0,
-                reactor,
-                fact.crew_id,
-                update_.reason,
-                None if update_.since_day is None else update_.since_day * DAY_MS,
-            )
-        ]
-
-    def _retired(self, fact: VectorDerived, related: Sequence[SimilarEntry]) -> list[_RetiredEntry]:
+    def _retired(self, fact: VectorDerived, related: Sequence[NearText]) -> list[_Judged]:
         """The entry that this one retires, and those that hold from a later time and retire this one; blocking."""
         texts = self._texts(fact, related)
         new_text = texts.get(fact.entry_seq)
@@ -207,7 +177,7 @@ class LinkFinder:
             return []
         older: dict[tuple[int, int], _EntryText] = {}
         candidates: list[OlderStatement] = []
-        retired: list[_RetiredEntry] = []
+        retired: list[_Judged] = []
         for other in related:
             old_text = texts.get(other.seq)
             if old_text is None or not old_text.states or old_text.agent_id != new_text.agent_id:
@@ -218,29 +188,27 @@ class LinkFinder:
             if not _may_retire(*pair):
                 continue
             alike = pair[0].author == pair[1].author
-            update_ = update(pair[0].statement, pair[1].statement, cosine=other.cosine, same_speaker=alike)
-            if update_ is None:
+            verdict = judge(pair[0].statement, pair[1].statement, SUPERSEDES, cosine=other.cosine, same_speaker=alike)
+            if verdict is None:
                 continue
             if pair[0] is new_text:
                 older[old_text.order] = old_text
-                candidates.append(OlderStatement(old_text.statement, update_, old_text.order))
-            elif update_.retires:
-                retired.append(_RetiredEntry(old_text, new_text, update_))
+                candidates.append(OlderStatement(old_text.statement, verdict, old_text.order))
+            elif verdict.retires:
+                retired.append(_Judged(old_text, new_text, verdict))
 
         def may_retire(newer: OlderStatement, earlier: OlderStatement) -> bool:
             return _may_retire(older[newer.order], older[earlier.order])
 
-        retired += [
-            _RetiredEntry(new_text, older[choice.order], choice.update) for choice in chosen(candidates, may_retire)
-        ]
+        retired += [_Judged(new_text, older[best.order], best.update) for best in chosen(candidates, may_retire)]
         return [*retired, *self._elaborations(fact, retired)]
 
-    def _elaborations(self, fact: VectorDerived, retired: Sequence[_RetiredEntry]) -> list[_RetiredEntry]:
+    def _elaborations(self, fact: VectorDerived, retired: Sequence[_Judged]) -> list[_Judged]:
         """The turns that only speak of retired ones: what somebody likes of something that they do not like any more."""
         elaborations = []
         for retired_ in retired:
             older, trace_id = retired_.older, retired_.older.sphere.trace_id
-            if not (retired_.update.of_attitude and older.is_turn and trace_id and older.actor_id):
+            if not (retired_.verdict.of_attitude and older.is_turn and trace_id and older.actor_id):
                 continue
             params = [fact.workspace_id, trace_id, older.actor_id, older.seq, older.seq + NEXT_WITHIN]
             seqs = [int(row[0]) for row in self._views.rows(_NEXT, params)]
@@ -248,20 +216,11 @@ class LinkFinder:
                 known = any(text.entry_id in (other.newer.entry_id, other.older.entry_id) for other in retired)
                 allowed = text.is_turn and text.agent_id == older.agent_id and _may_retire(retired_.newer, text)
                 if allowed and not known and text.order < retired_.newer.order and elaborates(text.statement):
-                    reason = f"{retired_.update.reason}; speaks of what {older.entry_id} says"
-                    elaborations.append(_RetiredEntry(retired_.newer, text, replace(retired_.update, reason=reason)))
+                    reason = f"{retired_.verdict.reason}; speaks of what {older.entry_id} says"
+                    elaborations.append(_Judged(retired_.newer, text, replace(retired_.verdict, reason=reason)))
         return elaborations
 
-    async def _judged(self, workspace_id: str, seen: _SeenContradiction) -> Contradiction | None:
-        contradiction_ = seen.contradiction
-        if not contradiction_.is_borderline or self._judge is None:
-            return contradiction_
-        verdict = await self._judge.contradicts(workspace_id, seen.newer, seen.older)
-        if verdict is None:
-            return contradiction_
-        return contradiction_.confirmed() if verdict else None
-
-    def _contradicted(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> list[_SeenContradiction]:
+    def _contradicted(self, fact: VectorDerived, near: Sequence[NearText]) -> list[_Judged]:
         """The nearest entries that the rule finds contradicted; blocking: hostile text may take milliseconds."""
         texts = self._texts(fact, near)
         own_text = texts.get(fact.entry_seq)
@@ -275,11 +234,11 @@ class LinkFinder:
             newer, older = (own_text, other_text) if own_text.seq > other_text.seq else (other_text, own_text)
             if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
                 continue
-            if (contradiction_ := contradiction(newer.text, older.text)) is not None:
-                seen.append(_SeenContradiction(other, newer.text, older.text, contradiction_))
+            if (verdict := judge(newer.statement, older.statement, CONTRADICTS)) is not None:
+                seen.append(_Judged(newer, older, verdict))
         return seen
 
-    def _texts(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> dict[int, _EntryText]:
+    def _texts(self, fact: VectorDerived, near: Sequence[NearText]) -> dict[int, _EntryText]:
         return self._texts_of(fact.workspace_id, [fact.entry_seq, *(other.seq for other in near)])
 
     def _texts_of(self, workspace_id: str, seqs: Sequence[int]) -> dict[int, _EntryText]:
@@ -318,14 +277,20 @@ def _may_retire(newer: _EntryText, older: _EntryText) -> bool:
     return not is_kept or is_user(newer.author) or newer.author == older.author
 
 
-def _link(
-    fact: VectorDerived, other: SimilarEntry, relation: str, weight: float, reason: str, reactor: str
-) -> LinkDerived:
-    fact_end, other_end = (fact.entry_id, fact.entry_seq), (other.entry_id, other.seq)
-    (src, src_seq), (dst, dst_seq) = (fact_end, other_end) if fact.entry_seq > other.seq else (other_end, fact_end)
-    return LinkDerived(
-        0, fact.workspace_id, src, src_seq, dst, dst_seq, relation, weight, 0, reactor, fact.crew_id, reason
-    )
+def _link(fact: VectorDerived, newer: _EntryText, older: _EntryText, verdict: Verdict, reactor: str) -> LinkDerived:
+    """The row of a verdict about two texts."""
+    relation = CONTRADICTS if verdict.effect is Effect.CONTRADICTS else SUPERSEDES
+    since_ms = None if verdict.since_day is None else verdict.since_day * DAY_MS
+    ends = (newer.entry_id, newer.seq, older.entry_id, older.seq)
+    confidence, reason = verdict.confidence, verdict.reason
+    return LinkDerived(0, fact.workspace_id, *ends, relation, confidence, 0, reactor, fact.crew_id, reason, since_ms)
+
+
+def _similar(fact: VectorDerived, other: NearText, reactor: str) -> LinkDerived:
+    ends = sorted([(fact.entry_seq, fact.entry_id), (other.seq, other.item)], reverse=True)
+    (src_seq, src), (dst_seq, dst) = ends
+    ids = (src, src_seq, dst, dst_seq)
+    return LinkDerived(0, fact.workspace_id, *ids, SIMILAR, other.cosine, 0, reactor, fact.crew_id, "")
 
 
 FILTER_SUBJECTS: Final = (f"{Family.DERIVED.value}.*.{DerivedKind.VECTOR.value}",)
@@ -478,10 +443,10 @@ def _fact_of(message: Msg) -> VectorDerived | None:
 
 def create(context: ReactorContext) -> Reactor | None:
     """The link reactor of a node, or None in a process that has no views."""
-    if context.views is None or context.similar is None:
+    if context.views is None or context.finder is None:
         return None
     judge, trouble = _judge_of(context)
-    finder = LinkFinder(context.views, context.similar, threshold=context.settings.similar_threshold, judge=judge)
+    finder = LinkFinder(context.views, context.finder, threshold=context.settings.similar_threshold, judge=judge)
     return LinkReactor(
         context.client, context.publisher, finder, judge=judge, judge_trouble=trouble, clock=context.clock
     )
@@ -501,7 +466,7 @@ def _judge_of(context: ReactorContext) -> tuple[Judge | None, str | None]:
         return None, f"no judge of contradictions: {error.message}; {error.hint}"
     if chat is None:
         return None, None
-    return ChatJudge(MeteredChat(chat, context.publisher, f"{LinkReactor.name}@{LinkReactor.version}")), None
+    return ChatJudge(MeteredChat(chat, context.publisher, f"{LinkReactor.name}@{LinkReactor.version}"), LINK), None
 
 
 REACTORS: Final = {"link": create}

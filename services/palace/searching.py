@@ -236,6 +236,10 @@ class DrawerSearch:
         """What the indexes hold."""
         return self._cache.figures()
 
+    async def index(self, workspace_id: str, min_seq: int = 0) -> DrawerIndex:
+        """The drawers of a workspace; use it before the next ``await``."""
+        return await self._cache.get(workspace_id, min_seq)
+
     async def search(
         self,
         workspace_id: str,

@@ -43,6 +43,8 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.node import Node
+from crew_journal.services.palace.near import NearDrawers
+from crew_journal.services.palace.searching import DrawerSearch
 from crew_journal.services.recall.recall import RecallService
 
 Kind = TypeVar("Kind", bound=ViewsReactor)
@@ -154,6 +156,7 @@ class MemoryNode:
     now: datetime
     recall_service: RecallService
     received: dict[str, int]
+    drawers: DrawerSearch
     reactors: list[Reactor] = field(default_factory=list)
 
     @property
@@ -271,6 +274,7 @@ class MemoryNode:
             self.clock,
             Settings(),
             views=self.store,
+            finder=NearDrawers(self.drawers),
             embedder_for=lambda model: self.observed if model == self.observed.model_id else None,
             embed_unsettled=self.embed_unsettled,
             embedder_trouble=self.trouble,
@@ -325,6 +329,14 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
             clock=lambda: made[0].now,
         )
         ends.callback(recall.close)
+        drawers = DrawerSearch(
+            base.store,
+            Analyzer(Stemmer),
+            recall.queries,
+            budget_bytes=HOT_INDEX_BYTES,
+            clock=lambda: made[0].now,
+        )
+        ends.callback(drawers.close)
         made.append(
             MemoryNode(
                 broker,
@@ -338,6 +350,7 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
                 started,
                 recall,
                 received,
+                drawers,
             )
         )
         try:

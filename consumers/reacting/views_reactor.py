@@ -63,6 +63,8 @@ class ViewsReactor(PullReactor):
     """Projections that must have folded a message."""
     counted: ClassVar[tuple[str, ...]]
     """Counts that ``status`` shows from the start."""
+    sparse: ClassVar[bool] = True
+    """See ``Durable.sparse``."""
     uses_chat: ClassVar[bool] = False
     batch: ClassVar[int] = 256
     """Messages of one turn."""
@@ -90,7 +92,7 @@ class ViewsReactor(PullReactor):
             ack_wait_s=limits.ack_wait_s,
             max_ack_pending=self.max_ack_pending,
             description=self.description,
-            sparse=True,
+            sparse=self.sparse,
         )
         super().__init__(
             context.client, context.publisher, durable, limits, clock=context.clock, draw=draw, counted=self.counted

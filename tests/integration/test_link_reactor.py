@@ -17,7 +17,7 @@ from support.nats import nats_binary
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
 from crew_journal.consumers.feed.jetstream import FILTERS_SINCE
-from crew_journal.consumers.relations.reactor import LinkFinder, LinkLimits, LinkReactor, create
+from crew_journal.consumers.relations.reactor import LinkFinder, LinkLimits, LinkReactor
 from crew_journal.schemas.core.derived import encode_link, encode_vector
 from crew_journal.schemas.core.envelope import LinkDerived, VectorDerived
 from crew_journal.schemas.core.errors import BrokerUnavailable
@@ -84,19 +84,18 @@ class Linking:
         workspace, crew = fields.get("workspace", "w1"), fields.get("crew_id")
         return await self.embed(entry_id, seq, turned(degrees), workspace=workspace, model=model, crew=crew)
 
+    def near(self) -> NearEntries:
+        return NearEntries(self.stack.store, self.stack.recall.indexes)
+
     def finder(self) -> LinkFinder:
-        similar = NearEntries(self.stack.store, self.stack.recall.indexes)
-        return LinkFinder(self.stack.store, similar, threshold=0.8)
+        return LinkFinder(self.stack.store, self.near(), threshold=0.8)
 
     async def reactor(self, *, finder: Any = None, publisher: Any = None, limits: LinkLimits = QUICK) -> LinkReactor:
-        made = LinkReactor(
-            self.stack.client_of_broker,
-            publisher or self.stack.writer,
-            finder or self.finder(),
-            clock=lambda: datetime.now(UTC),
-            limits=limits,
-            draw=lambda: 0.5,
-        )
+        context = replace(self.stack.context(), clock=lambda: datetime.now(UTC), finder=self.near())
+        context = replace(context, publisher=publisher or self.stack.writer, client=self.stack.client_of_broker)
+        made = LinkReactor(context, self.stack.store, limits=limits, draw=lambda: 0.5)
+        if finder is not None:
+            made._links = finder
         self.reactors.append(made)
         await made.start()
         return made
@@ -444,7 +443,7 @@ async def test_a_fact_is_acked_only_after_all_its_links(linking: Linking) -> Non
 
 
 async def test_without_views_there_is_no_reactor(linking: Linking) -> None:
-    assert create(replace(linking.stack.context(), views=None)) is None
+    assert LinkReactor.create(replace(linking.stack.context(), views=None)) is None
 
 
 @pytest.mark.parametrize("host", ["http://[::1", "http://127.0.0.1:port", "http://127.0.0.1:99999999"])
@@ -452,7 +451,7 @@ async def test_a_judge_with_an_invalid_address_is_left_out_and_status_says_so(li
     stack = linking.stack
     similar = NearEntries(stack.store, stack.recall.indexes)
     settings = Settings(ollama_host=host, judge_model="llama3.2")
-    reactor = create(replace(stack.context(), settings=settings, finder=similar))
+    reactor = LinkReactor.create(replace(stack.context(), settings=settings, finder=similar))
     assert reactor is not None
     error = (await reactor.status()).last_error
     assert error is not None

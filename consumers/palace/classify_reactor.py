@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,11 +26,9 @@ from nats.aio.msg import Msg
 from pydantic_core import from_json
 
 from ...schemas.core import headers as h
-from ...schemas.core.derived import OutgoingMessage
-from ...schemas.core.entry import MAX_SUMMARY, ActorType
+from ...schemas.core.entry import ActorType
 from ...schemas.core.ids import derived_id
 from ...schemas.core.payload import ControlPayload
-from ...schemas.core.ports import Published
 from ...schemas.core.subjects import Family, parse_subject
 from ...schemas.core.timestamps import DAY_MS
 from ...schemas.facts.events import FactAsserted, FactEnded, FactEntity, FactVerified
@@ -53,7 +51,6 @@ from ...schemas.palace.rules import DIARY
 from ...schemas.relations.judging import judge
 from ...schemas.relations.rules import SUPERSEDES
 from ...schemas.relations.verdicts import Statement
-from ..reacting.control_facts import encode_control
 from ..reacting.llm_calls import MeteredChat
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from ..relations.judge import PALACE, ChatJudge, Judge
@@ -82,28 +79,12 @@ from .prompt import (
 
 ENDED_BY_AGENTS: Final = frozenset({ActorType.AGENT.value, ActorType.SYSTEM.value})
 """Authors whose facts an agent or a reactor may end; those of an OWNER or ADMIN only they end."""
-_VERSION: Final = 1
 
 
 class PalaceRecord:
-    """Publishes for one reactor.
+    """Publishes for one reactor, whose counts hold ``facts_left_out``."""
 
-    Args:
-        publish: Publishes a fact; returns after the ack.
-        name: The reactor's name, from which ids are derived.
-        reactor: ``name@version``.
-        counts: Where ``facts_left_out`` is counted.
-    """
-
-    def __init__(
-        self,
-        publish: Callable[[OutgoingMessage], Awaitable[Published]],
-        name: str,
-        reactor: str,
-        counts: Counter[str],
-    ) -> None:
-        self._publish = publish
-        self._name = name
+    def __init__(self, reactor: ViewsReactor, counts: Counter[str]) -> None:
         self._reactor = reactor
         self._counts = counts
 
@@ -180,7 +161,9 @@ class PalaceRecord:
             if graph.facts >= MAX_FACTS or len(graph.entities.keys() | ends) > MAX_ENTITIES:
                 self._counts["facts_left_out"] += 1
                 continue
-            fact_id = derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", "/".join(triple))
+            fact_id = derived_id(
+                self._reactor.name, self._reactor.version, f"{workspace_id}/{drawer.entry_id}", "/".join(triple)
+            )
             until_ms = await self._end_rivals(workspace_id, drawer, triple, graph)
             payload = FactAsserted(
                 fact_id=fact_id,
@@ -236,15 +219,7 @@ class PalaceRecord:
     async def _decide(
         self, workspace_id: str, drawer: Waiting, payload: ControlPayload, name: str, summary: str
     ) -> None:
-        fact = encode_control(
-            workspace_id,
-            payload,
-            fact_id=derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", f"entry/{name}"),
-            cause=drawer.entry_id,
-            reactor=self._reactor,
-            summary=summary[:MAX_SUMMARY],
-        )
-        await self._publish(fact)
+        await self._reactor.record(workspace_id, payload, f"entry/{name}", cause=drawer.entry_id, summary=summary)
 
 
 # Compares a classified drawer with its neighbours: contradictions first, then clusters (contract of the palace, §3).
@@ -409,7 +384,7 @@ class PalaceClassifyReactor(ViewsReactor):
 
     def prepare(self) -> None:
         """Make the parts that record and compare."""
-        self._record = PalaceRecord(self.publish, self.name, self.identity, self._counts)
+        self._record = PalaceRecord(self, self._counts)
         self._comparing = Comparing(None if self._chat is None else ChatJudge(self._chat, PALACE), self._record)
 
     def _durable_name(self) -> str:

@@ -21,13 +21,10 @@ from typing import Final
 from nats.aio.msg import Msg
 
 from ...schemas.core import headers as h
-from ...schemas.core.entry import MAX_SUMMARY
-from ...schemas.core.ids import derived_id
 from ...schemas.core.subjects import Family
 from ...schemas.palace.events import DrawerFiled, DrawerReinforced
 from ...schemas.palace.rules import DIARY, REINFORCE_ABOVE, REINFORCE_AMONG, REINFORCE_BOOST
 from ...schemas.palace.tables import DRAWERS, LIVE_DRAWER
-from ..reacting.control_facts import encode_control
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from .classify_reads import NEEDS
 from .exchange_filing import ADDED_BY
@@ -83,15 +80,8 @@ class PalaceReinforceReactor(ViewsReactor):
         if not similar:
             return
         payload = DrawerReinforced(added=added, drawer_ids=tuple(similar), boost=REINFORCE_BOOST)
-        fact = encode_control(
-            workspace_id,
-            payload,
-            fact_id=derived_id(self.name, self.version, f"{workspace_id}/{added}"),
-            cause=cause,
-            reactor=self.identity,
-            summary=f"{added} reinforces {len(similar)} drawers"[:MAX_SUMMARY],
-        )
-        await self.publish(fact)
+        summary = f"{added} reinforces {len(similar)} drawers"
+        await self.record(workspace_id, payload, 0, cause=cause, summary=summary, key=added)
         self._counts["reinforced"] += len(similar)
 
 

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -43,7 +44,7 @@ from ...schemas.palace.exchanges import (
 )
 from ...schemas.palace.rules import drawer_id
 from ...schemas.palace.tables import DRAWER_CENTROIDS, DRAWERS, DRAWERS_PROJECTION, LIVE_DRAWER
-from ...schemas.text.marks import Marks, agree, marks_by_kind
+from ...schemas.text.marks import agree, marks_by_kind
 from ..models.chunks_reactor import vector_fact
 from ..models.embed_batch import Embedded, embed_in_pieces
 from ..models.index_rows import known
@@ -203,67 +204,34 @@ class _Piece:
         return self.chunk.text
 
 
-class _FiledDrawers:
-    """The filed drawers and the pieces that are added."""
+def chosen_pieces(pieces: Sequence[_Piece], filed: Filed, counts: Counter[str]) -> list[_Piece]:
+    """The pieces to file: those whose text no live drawer and no piece before them has, or nearly has.
 
-    def __init__(self, filed: Filed, pieces: Sequence[_Piece]) -> None:
-        self._filed = filed
-        self._pieces = pieces
-        self._ids: set[str] = set()
-        self._texts: set[int] = set()
-        self._added: list[int] = []
-        width = max((len(piece.vector) for piece in pieces), default=0) // FLOAT_BYTES
-        vectors = np.zeros((len(pieces), width), np.float32)  # a piece without a vector has a cosine of 0 with all
-        for at, piece in enumerate(pieces):
-            if piece.vector:
-                vectors[at] = np.frombuffer(piece.vector, "<f4")
-        self._among = vectors @ vectors.T
-        self._marks: dict[str, Marks] = {}
-
-    def has(self, at: int) -> bool:
-        """Whether a live drawer has the text of the piece at a position, or nearly the same text.
-
-        A text with other numbers, dates, names or negations says something else, however near its vector is.
-        """
-        piece = self._pieces[at]
-        if piece.drawer_id in self._filed.ids or piece.drawer_id in self._ids:
-            return True
-        if piece.text_hash in self._filed.texts or piece.text_hash in self._texts:
-            return True
-        contents = self._filed.contents
-        near = [contents[drawer_id] for drawer_id in self._filed.near[at] if drawer_id in contents]
-        near += [self._pieces[index].text for index in self._added if self._among[at, index] > SAME_COSINE]
-        return any(agree(self._marks_of(piece.text), self._marks_of(text)) for text in near)
-
-    def _marks_of(self, text: str) -> Marks:
-        marks = self._marks.get(text)
-        if marks is None:
-            marks = self._marks[text] = marks_by_kind(text)
-        return marks
-
-    def choose(self, counts: Counter[str]) -> list[_Piece]:
-        """The pieces to file; takes milliseconds for each piece that is near thousands of drawers."""
-        chosen: list[_Piece] = []
-        for at, piece in enumerate(self._pieces):
-            if self.has(at):
-                counts["duplicates"] += 1
-            elif self.full:
-                counts["put_off"] += 1
-            else:
-                self.add(at)
-                chosen.append(piece)
-        return chosen
-
-    def add(self, at: int) -> None:
-        """Count the piece at a position as filed."""
-        self._ids.add(self._pieces[at].drawer_id)
-        self._texts.add(self._pieces[at].text_hash)
-        self._added.append(at)
-
-    @property
-    def full(self) -> bool:
-        """Whether the palace has as many drawers as it may have."""
-        return self._filed.count + len(self._ids) >= MOST_DRAWERS
+    A text with other numbers, dates, names or negations says something else, however near its vector is. Takes milliseconds
+    for each piece that is near thousands of drawers.
+    """
+    ids, texts = set(filed.ids), set(filed.texts)
+    chosen: list[int] = []
+    width = max((len(piece.vector) for piece in pieces), default=0)
+    zeros = bytes(width)  # a piece without a vector has a cosine of 0 with all
+    vectors = np.frombuffer(b"".join(piece.vector or zeros for piece in pieces), "<f4").reshape(
+        len(pieces), width // FLOAT_BYTES
+    )
+    among = vectors @ vectors.T
+    marks = cache(marks_by_kind)
+    for at, piece in enumerate(pieces):
+        near = [filed.contents[name] for name in filed.near[at] if name in filed.contents]
+        near += [pieces[index].text for index in chosen if among[at, index] > SAME_COSINE]
+        same = piece.drawer_id in ids or piece.text_hash in texts
+        if same or any(agree(marks(piece.text), marks(text)) for text in near):
+            counts["duplicates"] += 1
+        elif filed.count + len(chosen) >= MOST_DRAWERS:
+            counts["put_off"] += 1
+        else:
+            ids.add(piece.drawer_id)
+            texts.add(piece.text_hash)
+            chosen.append(at)
+    return [pieces[at] for at in chosen]
 
 
 class Filing:
@@ -314,8 +282,7 @@ class Filing:
                 self._ask_centroids(piece, centroids)
         near = await self._near(workspace_id, model, fresh)
         filed = await asyncio.to_thread(self._filed, workspace_id, fresh, near)
-        live = _FiledDrawers(filed, fresh)
-        chosen = await asyncio.to_thread(live.choose, counts)  # the event loop has other work meanwhile
+        chosen = await asyncio.to_thread(chosen_pieces, fresh, filed, counts)  # the event loop has other work meanwhile
         counts["filed"] = len(chosen)
         counts["without_vector"] = sum(not piece.vector for piece in chosen)
         if counts["put_off"]:

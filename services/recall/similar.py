@@ -7,7 +7,6 @@ request. Only vectors of the same workspace, crew (or both without one), active 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,24 +30,18 @@ ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
-    """Rows of the matrix that reach the threshold, ascending, and their cosines: (m,) int64 and (m,) float32."""
-
-    rows: npt.NDArray[np.int64]
-    cosines: npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
 class Sought:
-    """A fact's vector and the columns to compare it with; later appends do not change these arrays.
+    """A vector and the columns to compare it with; later appends do not change these arrays.
 
     Attributes:
         source: The document whose vector it is.
         before: Only facts below this sequence count.
         doc: (n,) int32 document of each row of the matrix.
         fact_seq: (n,) int64 sequence of each row's fact.
+        crew: (m,) int32 crew of each document.
         vectors: (n, d) float32.
-        vector: Vector of the fact: d little-endian float32, any norm.
+        vector: Little-endian float32, any norm.
+        threshold: Lowest cosine.
     """
 
     documents: EntryColumns
@@ -62,8 +55,8 @@ class Sought:
     vector: bytes
     threshold: float
 
-    def compared(self) -> Near:
-        """The rows that reach the threshold; may run in a thread."""
+    def compared(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """The rows that reach the threshold, ascending, and their cosines; may run in a thread."""
         doc, query = self.doc, query_vector(self.vector)
         rows = np.flatnonzero((doc != NO_ROW) & (doc != self.source) & (self.fact_seq < self.before))
         rows = rows[self.crew[doc[rows]] == self.crew[self.source]]
@@ -72,13 +65,14 @@ class Sought:
         else:
             cosines = np.vecdot(self.vectors, query)[rows]
         near = np.flatnonzero(cosines >= self.threshold - ROUNDING)
-        return Near(rows[near], cosines[near])
+        return rows[near], cosines[near]
 
-    def nearest(self, near: Near, k: int) -> list[NearText]:
+    def nearest(self, near: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]], k: int) -> list[NearText]:
         """The best ``k`` (cosine, then newer ts, then id), without vectors that were replaced or removed meanwhile."""
-        docs = self.matrix.doc[near.rows]
-        kept = np.flatnonzero((docs != NO_ROW) & (self.matrix.fact_seq[near.rows] < self.before))
-        docs, scores = docs[kept], np.clip(near.cosines[kept].astype(np.float64), self.threshold, 1.0)
+        rows, cosines = near
+        docs = self.matrix.doc[rows]
+        kept = np.flatnonzero((docs != NO_ROW) & (self.matrix.fact_seq[rows] < self.before))
+        docs, scores = docs[kept], np.clip(cosines[kept].astype(np.float64), self.threshold, 1.0)
         return [
             NearText(self.documents.id_of(int(docs[at])), float(scores[at]), int(self.documents.seq[docs[at]]))
             for at in ranked(self.documents, docs, scores, k).tolist()
@@ -148,7 +142,7 @@ class NearEntries:
         over = index.over(matrix)
         compared = [(asked, [sought(over, asked.query, vector) for vector in asked.query.vectors]) for asked in waiting]
         wanted = [one for _, several in compared for one in several if one is not None]
-        near = iter(await asyncio.to_thread(_compare, wanted) if wanted else ())
+        near = iter(await asyncio.to_thread(lambda: [one.compared() for one in wanted]) if wanted else ())
         for asked, several in compared:
             k = asked.query.k
             asked.found = [one.nearest(next(near), k) if one is not None else [] for one in several]
@@ -163,7 +157,3 @@ class _Asked:
 
     def same_vectors(self, query: NearQuery) -> bool:
         return (self.query.workspace_id, self.query.model) == (query.workspace_id, query.model)
-
-
-def _compare(wanted: Iterable[Sought]) -> list[Near]:
-    return [sought.compared() for sought in wanted]

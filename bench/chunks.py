@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,8 +38,9 @@ from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import Caller
 from crew_journal.services.documents.search import DocumentSearch
+from crew_journal.services.index.cache import HotCache
 from crew_journal.services.index.query_embedding import QueryEmbedder
-from crew_journal.services.index.texts import ChunkCache
+from crew_journal.services.index.texts import chunk_indexes
 
 P50_MS: Final = 8.0
 PER_DOCUMENT: Final = 50
@@ -159,7 +159,7 @@ async def _write(host: Host, seconds: float) -> None:
 async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, query_count: int) -> None:
     embedder = ReadyEmbedder()
     queries = QueryEmbedder(lambda _: embedder)
-    cache = ChunkCache(store, Settings().hot_index_mb << 20, lambda: datetime.now(UTC))
+    cache = HotCache(store, Settings().hot_index_mb << 20)
 
     async def memory_on(_workspace_id: str, _agent_id: str) -> bool:
         return True
@@ -181,9 +181,9 @@ async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, 
 
     try:
         began = time.perf_counter()
-        index = await cache.get(WORKSPACE)
+        index = await chunk_indexes(cache).get(WORKSPACE)
         report.figure("loading the index", (time.perf_counter() - began) * MS, "ms")
-        report.figure("memory of the index", cache.figures().bytes / MB, "MB")
+        report.figure("memory of the index", cache.nbytes / MB, "MB")
         scope = sum(len(index.owners[owner]) for owner in (OWNERS[0], "c-crew-0"))
         report.sizes["chunks_in_scope"] = scope
         for query in corpus.queries(20, seed=5):

@@ -189,7 +189,7 @@ class LayeredState:
     def __init__(self, node: Node) -> None:
         self.choices = kept_choices(LayeredChoices.of(node.settings), node.views)
         self.moments = Moments(node.clock)
-        budget_bytes = node.recall.indexes.status.budget_bytes
+        budget_bytes = node.recall.cache.budget_bytes
         self.indexes = FactIndexes(node.views, node.analyzer, budget_bytes=budget_bytes)
         self.uses = UseCounts(node.views)
         for part in (self.choices, self.indexes, self.uses):

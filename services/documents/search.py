@@ -33,9 +33,10 @@ from ...schemas.recall.events import MemorySearched
 from ...schemas.recall.operations import RecallHit, RecallRequest
 from ...schemas.text.analyzer import Analyzer
 from ..desk import Caller
+from ..index.cache import HotCache
 from ..index.query_embedding import QueryEmbedder
 from ..index.scope import ScopeKind
-from ..index.texts import ChunkCache, ChunkIndex, OwnerChunks
+from ..index.texts import ChunkIndex, OwnerChunks, chunk_indexes
 from ..recall.asking import query_of
 from ..recall.recall import AnsweredRecall, RecallService
 from .chunk_search import (
@@ -97,18 +98,22 @@ class DocumentSearch:
 
     def __init__(
         self,
-        cache: ChunkCache,
+        cache: HotCache,
         queries: QueryEmbedder,
         *,
         analyzer: Analyzer,
         memory_on: MemoryOn,
         record: RecordSearch = no_record,
     ) -> None:
-        self._cache = cache
+        self._indexes = chunk_indexes(cache)
         self._queries = queries
         self._analyzer = analyzer
         self._memory_on = memory_on
         self._record = record
+
+    def figures(self) -> dict[str, int]:
+        """What the hot indexes hold, for ``status``: workspaces, chunks, bytes, budget_bytes."""
+        return self._indexes.figures("chunks")
 
     async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
         """The best chunks in scope; raises as ``_scope``."""
@@ -154,13 +159,13 @@ class DocumentSearch:
         snippet_chars: int = SNIPPET_CHARS,
     ) -> FoundDocuments:
         """Search the documents of some owners; nothing is recorded."""
-        model = self._cache.model_of(workspace_id)
+        model = self._indexes.model_of(workspace_id)
         embedded = await self._queries.embed(query, model)
-        index = await self._cache.get(workspace_id, min_seq)
+        index = await self._indexes.get(workspace_id, min_seq)
         if index.model != model:  # it was activated meanwhile
             model = index.model
             embedded = await self._queries.embed(query, model)
-            index = await self._cache.get(workspace_id, min_seq)
+            index = await self._indexes.get(workspace_id, min_seq)
         vector = embedded.vector if embedded is not None and embedded.model == index.model else None
         owners = _owners_in(index, scope)
         parsed_query = query_of(query, self._analyzer, vector, None, None)
@@ -179,13 +184,13 @@ class DocumentSearch:
     async def status(self, caller: Caller, request: DocumentIndexRequest) -> DocumentIndexAnswer:
         """The state of the index; raises as ``_scope``."""
         scope = await self._scope(caller, request)
-        index = await self._cache.get(caller.workspace_id, request.min_seq or 0)
+        index = await self._indexes.get(caller.workspace_id, request.min_seq or 0)
         return self._state(caller.workspace_id, index, scope)
 
     async def reindex(self, caller: Caller, request: DocumentIndexRequest) -> DocumentIndexAnswer:
         """Load the index again; raises as ``_scope``."""
         scope = await self._scope(caller, request)
-        return self._state(caller.workspace_id, await self._cache.reload(caller.workspace_id), scope)
+        return self._state(caller.workspace_id, await self._indexes.reload(caller.workspace_id), scope)
 
     async def is_off(self, caller: Caller) -> bool:
         """Whether the caller's memory is off: then it is not read, neither its own documents nor its crew's."""
@@ -211,13 +216,14 @@ class DocumentSearch:
     def _state(self, workspace_id: str, index: ChunkIndex, scope: SearchedOwners) -> DocumentIndexAnswer:
         owners = _owners_in(index, scope)
         sizes = [document.bytes for owner in owners for document in owner.documents.values() if document.bytes]
-        indexed_at = self._cache.indexed_at(workspace_id)
+        slot = self._indexes.slot(workspace_id)
+        indexed_at = None if slot is None else slot.indexed_at
         return DocumentIndexAnswer(
             total_files=len(sizes),
             total_chunks=sum(int(owner.live.sum()) for owner in owners),
             indexed_at=None if indexed_at is None else format_ms(to_ms(indexed_at)),
             total_size_kb=ceil(sum(sizes) / _BYTES_PER_KB),
-            search_ready=self._cache.is_current(workspace_id),
+            search_ready=slot is not None and slot.index is not None and not slot.behind,
             view_seq=index.seq,
         )
 

@@ -28,8 +28,9 @@ from ...schemas.palace.tables import DRAWER_UPKEEP, DRAWER_USES, DRAWERS, DRAWER
 from ...schemas.text.analyzer import STOP_WORDS, tokens_of
 from ..index.arrays import GrowableArray
 from ..index.arrow import Found, Written, values_of
+from ..index.cache import HotCache, Indexes
 from ..index.rows import Commit, Rows, StoredRows
-from ..index.texts import OwnerChunks, TextIndex
+from ..index.texts import OwnerChunks, TextIndex, TextSlot
 from ..index.vectors import NO_ROW
 
 # The knowledge graph as an arm of the palace's search: from the entities that a query names to drawers.
@@ -361,3 +362,20 @@ def _as_chunks(rows: list[dict[str, Any]]) -> Written:
     columns |= {"tier": [""] * count, "doc_key": [row["drawer_id"] for row in rows], "number": [0] * count}
     columns |= {"first_line": [1] * count, "breadcrumb": [""] * count, "text": [row["content"] for row in rows]}
     return Written(columns)
+
+
+class DrawerSlot(TextSlot[DrawerIndex]):
+    """The hot index of the drawers of a workspace."""
+
+    def read(self) -> DrawerIndex:
+        """See ``Slot``."""
+        return load_drawers(self.cache.views, self.workspace_id)
+
+    def extend(self, index: DrawerIndex, commit: Commit) -> bool:
+        """See ``Slot``."""
+        return extend_drawers(index, commit)
+
+
+def drawer_indexes(cache: HotCache) -> Indexes[DrawerIndex]:
+    """The hot indexes of drawers."""
+    return Indexes(cache, "drawers", DrawerSlot)

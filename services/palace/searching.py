@@ -13,17 +13,16 @@ from typing import Final
 
 import numpy as np
 
-from ...schemas.core.ports import ViewReader
 from ...schemas.core.timestamps import DAY_MS, to_ms
 from ...schemas.palace.operations import PalaceRecipe
 from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.marks import same_marks
 from ..documents.chunk_search import Floats, Words, best_of, cosine_floor, cosines_of
+from ..index.cache import HotCache
 from ..index.query_embedding import QueryEmbedder
-from ..index.texts import CacheFigures, TextCache
 from ..recall.arms import K1
 from ..recall.asking import Query, query_of
-from .drawer_index import UNREAD, DrawerIndex, DrawerUses, HotDrawer, extend_drawers, load_drawers
+from .drawer_index import UNREAD, DrawerIndex, DrawerUses, HotDrawer, drawer_indexes
 
 # Ranks drawers: the hits of the arms (words, vectors, knowledge graph) are united, ranked, and then cut to the limit.
 
@@ -197,44 +196,29 @@ class _Arms:
 
 ALIKE_AMONG: Final = 50
 """Nearest drawers that are looked through for duplicates: several versions of one statement are near each other."""
-DRAWERS_SHARE: Final = 4
-"""Fraction (1/n) of the memory budget of hot indexes that is for drawers."""
 
 
 class DrawerSearch:
     """The use-case.
 
     Args:
-        views: Where drawers are read.
+        cache: The hot indexes.
         analyzer: Turns queries into terms, as the fold of drawers does with texts.
         queries: Embeds queries.
-        budget_bytes: Memory of all hot indexes of the node.
         clock: The time, UTC.
     """
 
     def __init__(
-        self,
-        views: ViewReader,
-        analyzer: Analyzer,
-        queries: QueryEmbedder,
-        *,
-        budget_bytes: int,
-        clock: Callable[[], datetime],
+        self, cache: HotCache, analyzer: Analyzer, queries: QueryEmbedder, *, clock: Callable[[], datetime]
     ) -> None:
-        self._cache: TextCache[DrawerIndex] = TextCache(
-            views, budget_bytes // DRAWERS_SHARE, clock, load=load_drawers, extend=extend_drawers
-        )
+        self._indexes = drawer_indexes(cache)
         self._analyzer = analyzer
         self._queries = queries
         self._clock = clock
 
-    def close(self) -> None:
-        """Drop the indexes."""
-        self._cache.close()
-
-    def figures(self) -> CacheFigures:
-        """What the indexes hold."""
-        return self._cache.figures()
+    def figures(self) -> dict[str, int]:
+        """What the indexes hold, for ``status``: workspaces, chunks, bytes, budget_bytes."""
+        return self._indexes.figures("chunks")
 
     async def search(
         self,
@@ -258,11 +242,11 @@ class DrawerSearch:
         self, workspace_id: str, wing: str | None, limit: int, min_seq: int = 0
     ) -> list[tuple[HotDrawer, str]]:
         """The most important drawers with their texts; of equal ones the newest, then by id."""
-        return (await self._cache.get(workspace_id, min_seq)).important(wing, limit)
+        return (await self._indexes.get(workspace_id, min_seq)).important(wing, limit)
 
     async def uses(self, workspace_id: str) -> Mapping[str, DrawerUses]:
         """Entry of a drawer → how often it was read; those that were never read are not in it."""
-        return (await self._cache.get(workspace_id)).uses
+        return (await self._indexes.get(workspace_id)).uses
 
     async def alike(
         self, workspace_id: str, text: str, least: float, limit: int, min_seq: int = 0
@@ -278,8 +262,8 @@ class DrawerSearch:
         return [hit for hit in near if same_marks(text, hit.content)][:limit]
 
     async def _embedded(self, workspace_id: str, text: str, min_seq: int) -> tuple[DrawerIndex, Floats | None]:
-        index = await self._cache.get(workspace_id, min_seq)
+        index = await self._indexes.get(workspace_id, min_seq)
         embedded = await self._queries.embed(text, index.model) if len(index.texts.matrix) else None
-        index = await self._cache.get(workspace_id, min_seq)
+        index = await self._indexes.get(workspace_id, min_seq)
         same = embedded is not None and embedded.model == index.model
         return index, embedded.vector if same and embedded is not None else None

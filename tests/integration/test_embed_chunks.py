@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from Stemmer import Stemmer
@@ -21,7 +20,7 @@ from crew_journal.schemas.facts.names import entity_id
 from crew_journal.schemas.models.events import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.facts.index import FactIndexes
-from crew_journal.services.index.texts import ChunkCache
+from crew_journal.services.index.texts import chunk_indexes
 from crew_journal.services.recall.evidence import LEAST_VECTORS
 
 LACKING = """SELECT count(DISTINCT text_hash) FROM memory_chunks c WHERE NOT EXISTS (
@@ -66,11 +65,9 @@ async def test_an_append_embeds_only_what_it_changed_and_a_search_finds_by_meani
     await write(live, "w_4", "- and another day\n", "append")
     await until_embedded(live, themes.model_id)
     assert len(set(themes.asked)) == len(themes.asked)
-    cache = ChunkCache(live.store, 1 << 20, lambda: datetime.now(UTC))
-    index = await cache.get(WORKSPACE)
+    index = await chunk_indexes(live.recall_service.cache).get(WORKSPACE)
     owner = index.owners["a-ada"]
     assert all(owner.vector_of(slot) is not None for slot in owner.live.nonzero()[0].tolist())
-    cache.close()
 
 
 async def test_a_model_that_is_away_is_waited_for_and_a_refused_text_gets_a_tombstone(

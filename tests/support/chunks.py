@@ -17,7 +17,8 @@ from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.core.derived import OutgoingMessage
 from crew_journal.services.documents.chunk_search import search_chunks
-from crew_journal.services.index.texts import ChunkCache, ChunkIndex
+from crew_journal.services.index.cache import HotCache
+from crew_journal.services.index.texts import ChunkIndex, chunk_indexes
 from crew_journal.services.recall.asking import query_of
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -28,8 +29,9 @@ Hit = tuple[str, str, int]
 class Documents:
     """Views of documents, and the cache of their chunks."""
 
-    def __init__(self, store: ViewStore, host: Host, cache: ChunkCache) -> None:
-        self.store, self.host, self.cache = store, host, cache
+    def __init__(self, store: ViewStore, host: Host, cache: HotCache) -> None:
+        self.store, self.host, self.hot = store, host, cache
+        self.cache = chunk_indexes(cache)
         self.seq = 0
         self.writes = 0
 
@@ -85,7 +87,7 @@ def found_in(
 async def documents(path: Path, budget_bytes: int = 64 << 20) -> AsyncIterator[Documents]:
     """Empty views with a cache on them."""
     async with node(path / "views.duckdb", discover_projections()) as made:
-        cache = ChunkCache(made.store, budget_bytes, lambda: NOW)
+        cache = HotCache(made.store, budget_bytes, lambda: NOW)
         try:
             yield Documents(made.store, made.host, cache)
         finally:

@@ -217,7 +217,7 @@ async def test_a_cache_over_its_budget_drops_the_workspace_used_least(tmp_path):
         await node.fold(*(node.write(A, "AGENT", "parser\n", workspace=workspace) for workspace in ("w1", "w2", "w3")))
         for workspace in ("w1", "w2", "w3"):
             assert await node.find("parser", A, workspace_id=workspace) == [(A, "AGENT.md", 1)]
-        assert node.cache.figures().workspaces == 1
+        assert node.cache.figures("chunks")["workspaces"] == 1
 
 
 WORDS = ("parser", "lexer", "deploy", "the", "cache", "zebra")

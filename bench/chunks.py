@@ -37,10 +37,10 @@ from crew_journal.schemas.documents.tables import CHUNK_VECTORS, CHUNKS, DOCUMEN
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import Caller
+from crew_journal.services.documents.index import document_indexes
 from crew_journal.services.documents.search import DocumentSearch
 from crew_journal.services.index.cache import HotCache
 from crew_journal.services.index.query_embedding import QueryEmbedder
-from crew_journal.services.index.texts import chunk_indexes
 
 P50_MS: Final = 8.0
 PER_DOCUMENT: Final = 50
@@ -181,10 +181,10 @@ async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, 
 
     try:
         began = time.perf_counter()
-        index = await chunk_indexes(cache).get(WORKSPACE)
+        index = await document_indexes(cache).get(WORKSPACE)
         report.figure("loading the index", (time.perf_counter() - began) * MS, "ms")
         report.figure("memory of the index", cache.nbytes / MB, "MB")
-        scope = sum(len(index.owners[owner]) for owner in (OWNERS[0], "c-crew-0"))
+        scope = index.scoped((OWNERS[0], "c-crew-0")).size
         report.sizes["chunks_in_scope"] = scope
         for query in corpus.queries(20, seed=5):
             await ask(query)

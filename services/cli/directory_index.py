@@ -24,9 +24,9 @@ from ...schemas.documents.rules import AGENT_TOTAL_BYTES
 from ...schemas.documents.tables import CHUNKS, DOCUMENTS
 from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in
-from ..documents.chunk_search import search_chunks, snippet_of
+from ..documents.index import CHUNK_COLUMNS, DocumentIndex
+from ..documents.search import find_chunks
 from ..index.arrow import Written
-from ..index.texts import CHUNK_COLUMNS, ChunkIndex
 from ..recall.asking import query_of
 from .mirror.folder import MEMORY_DIR
 
@@ -93,7 +93,7 @@ class MemoryDirectory:
         self.files = list(_files(self.root))
         self._source = source
         self._analyzer = Analyzer(Stemmer.Stemmer)
-        self._index = ChunkIndex("", None)
+        self._index = DocumentIndex("", None)
         self._index.take(_FileRows(self.files, source, self._analyzer))
 
     def status(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class MemoryDirectory:
         return {
             "path": str(self.root),
             "total_files": len(self.files),
-            "total_chunks": sum(int(owner.live.sum()) for owner in self._index.owners.values()),
+            "total_chunks": self._index.scoped().size,
             "total_size_kb": -(-size // 1_024),
             "search_ready": True,
             "quarantined": self.quarantined,
@@ -116,14 +116,12 @@ class MemoryDirectory:
     def search(self, query: str, limit: int) -> list[DirectoryHit]:
         """The best chunks."""
         parsed_query = query_of(query, self._analyzer, None, None, None)
-        chunks_found = search_chunks(list(self._index.owners.values()), parsed_query, limit)
-        hits = []
-        for hit in chunks_found.hits:
-            text = hit.owner.text_of(hit.slot)
-            snippet = snippet_of(text.text, chunks_found.weights, self._analyzer, SNIPPET_CHARS)
-            label = hit.owner.document_of(hit.slot).label
-            hits.append(DirectoryHit(label, snippet, -hit.score, self._source, text.first_line, text.breadcrumb))
-        return hits
+        found = find_chunks(
+            self._index, parsed_query, limit, owners=None, analyzer=self._analyzer, snippet_chars=SNIPPET_CHARS
+        )
+        return [
+            DirectoryHit(hit.label, hit.snippet, -hit.score, self._source, hit.first_line, hit.heading) for hit in found
+        ]
 
 
 def _files(root: Path) -> Iterator[MemoryFile]:

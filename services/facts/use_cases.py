@@ -38,10 +38,10 @@ from ...schemas.facts.rules import declared_single
 from ...schemas.facts.tables import FACTS, FACTS_PROJECTION, KG_ENTITIES, EntityRow, FactRow, entity_texts
 from ..authorship import Author, check_may_change, may_change
 from ..desk import Caller, Q
-from ..documents.chunk_search import cosine_floor
 from ..index.query_embedding import QueryVector
 from ..journal.intake.secrets import storable
 from ..node import Answers, Node
+from ..recall.finding import cosine_floor
 
 # Reads the knowledge graph from the views, as of now or of a sequence.
 

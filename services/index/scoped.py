@@ -21,20 +21,36 @@ MANY: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class ScopedDocuments:
+class ScopedTexts:
     """The rows of a scope among the first ``count`` documents.
 
     Attributes:
         count: Number of documents that this query sees.
         mask: (count,) bool; None if every row is in scope.
-        speakers: Codes of actors in scope whose type is user.
-        turns: (count,) bool: which rows in scope are turns of a conversation.
+        size: Rows in scope.
+        total_length: Words of these rows.
     """
 
     count: int
     mask: npt.NDArray[np.bool_] | None
     size: int
     total_length: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return 0 if self.mask is None else self.mask.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedDocuments(ScopedTexts):
+    """The entries of a scope.
+
+    Attributes:
+        speakers: Codes of actors in scope whose type is user.
+        turns: (count,) bool: which rows in scope are turns of a conversation.
+    """
+
     speakers: frozenset[int]
     turns: npt.NDArray[np.bool_]
     turn_count: int

@@ -1,4 +1,4 @@
-"""The dense and the lexical arm of a search: cosine times importance, and BM25 (contract §4, seed 1).
+"""The dense and the lexical arm of every search: cosine times importance, and BM25 (contract §4, seed 1).
 
 The dense arm uses the vectors of the workspace's active model.
 Every vector in scope is compared; the seed's cap at the newest 5,000 is not needed for a matrix in memory.
@@ -11,9 +11,10 @@ vectors of 384 dimensions: 0.9 ms; BLAS 0.8 ms on one thread, 5 ms on two busy c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,60 @@ import numpy.typing as npt
 from ...schemas.text.word_forms import MAX_MEANT, PLAIN, SHARE, Wording
 from ..index.arrays import Docs, distinct, floor_of
 from ..index.columns import HotColumn
-from ..index.documents import EntryColumns
-from ..index.entry_index import HotIndex
-from ..index.scoped import ScopedDocuments
+from ..index.entry_index import Sums
+from ..index.postings import Postings
+from ..index.scoped import ScopedTexts
 from ..index.vectors import NO_ROW, VectorMatrix, Vectors
+
+# What is searched: the hot index of entries, or a shelf of other texts.
+
+
+class SearchedColumns(Protocol):
+    """Columns of the documents of an index."""
+
+    @property
+    def length(self) -> npt.NDArray[Any]:
+        """(n,) words of each document."""
+        ...
+
+    @property
+    def ts_ms(self) -> npt.NDArray[np.int64]:
+        """(n,) int64 time of each document."""
+        ...
+
+    def id_of(self, doc: int, /) -> Any:
+        """By what documents of one score and time are sorted."""
+        ...
+
+
+class SearchedIndex(Protocol):
+    """An index."""
+
+    @property
+    def documents(self) -> SearchedColumns:
+        """Its columns."""
+        ...
+
+    @property
+    def postings(self) -> Postings:
+        """Its words."""
+        ...
+
+    @property
+    def vectors(self) -> VectorMatrix | None:
+        """Its vectors."""
+        ...
+
+    @property
+    def importances(self) -> HotColumn | None:
+        """The importance of every document; None if all are alike."""
+        ...
+
+    @property
+    def sums(self) -> Sums:
+        """Where the lexical arm adds up."""
+        ...
+
 
 # The result of an arm: its best documents in order.
 
@@ -53,7 +104,7 @@ EMPTY_LANE: Final = Lane(np.empty(0, np.intp), np.empty(0, np.float32))
 
 
 def ranked(
-    documents: EntryColumns, docs: Integers, scores: npt.NDArray[np.floating], depth: int
+    documents: SearchedColumns, docs: Integers, scores: npt.NDArray[np.floating], depth: int
 ) -> npt.NDArray[np.int64]:
     """Indices of the best ``depth`` documents: score descending, then newer ts, then id; no score is NaN."""
     if _FEW * depth < len(docs):  # documents below the last selected one need not be sorted
@@ -64,7 +115,7 @@ def ranked(
 
 
 def _sorted(
-    documents: EntryColumns, docs: Integers, scores: npt.NDArray[np.floating], depth: int
+    documents: SearchedColumns, docs: Integers, scores: npt.NDArray[np.floating], depth: int
 ) -> npt.NDArray[np.int64]:
     ts_ms = documents.ts_ms[docs]
     order = np.lexsort((-ts_ms, -scores))
@@ -79,7 +130,7 @@ def _sorted(
 
 
 def _by_id(
-    documents: EntryColumns, docs: Integers, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_], depth: int
+    documents: SearchedColumns, docs: Integers, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_], depth: int
 ) -> npt.NDArray[np.int64]:
     """Sort runs of equal score and ts by id, as far as they reach into the first ``depth``."""
     result = order.copy()
@@ -100,6 +151,10 @@ HUBS: Final = 0.7
 .594 → .698, MiniLM .740 → .760; conversations ± .003."""
 NARROW_SHARE: Final = 8
 """If fewer than one in this many vectors is in scope, they are copied first; copying costs a few times the product."""
+SPAN_ROWS: Final = 64
+"""Mean rows of a span from which spans are compared one by one; each costs as much as comparing some ten rows."""
+MOST_BY_SPAN: Final = 5
+"""If more than all but one in this many vectors are in scope, all are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +185,7 @@ class DenseResult:
     Attributes:
         lane: The best documents.
         matrix: The vectors; None if there are none.
-        importances: The importance of every document.
+        importances: The importance of every document; None if all are alike.
         query: The query's vector.
         usual: (d,) float32 mean vector of all sorts of queries, for the hubness; None for none.
         cosines: (rows,) float32 cosine of every row of the matrix; None if only rows in scope were computed.
@@ -139,7 +194,7 @@ class DenseResult:
 
     lane: Lane
     matrix: VectorMatrix | None
-    importances: HotColumn
+    importances: HotColumn | None
     query: Vectors
     usual: Vectors | None = None
     cosines: Scores | None = None
@@ -155,7 +210,7 @@ class DenseResult:
             have = (rows != NO_ROW).nonzero()[0]
             rows = rows[have]
             cosine[have] = self.cosines[rows] if self.cosines is not None else _cosines(self.matrix, rows, self.query)
-            importance[have] = self.importances.of(docs[have])
+            importance[have] = 1.0 if self.importances is None else self.importances.of(docs[have])
             if self.usual is not None and len(self.usual) == self.matrix.dim:
                 hubness = np.zeros(len(docs), np.float32)
                 hubness[have] = HUBS * _cosines(self.matrix, rows, self.usual)
@@ -171,30 +226,61 @@ def _cosines(matrix: VectorMatrix, rows: npt.NDArray[np.integer] | None, query: 
     return cosines
 
 
+def _cosines_by_span(matrix: VectorMatrix, rows: npt.NDArray[np.integer], query: Vectors) -> Scores | None:
+    """``_cosines`` without a copy of the vectors, if these ascending rows are a few spans and not nearly all."""
+    if len(rows) * MOST_BY_SPAN > len(matrix) * (MOST_BY_SPAN - 1) or matrix.dim != len(query):
+        return None
+    bounds = np.flatnonzero(np.diff(rows) != 1) + 1
+    if len(bounds) * SPAN_ROWS >= len(rows):
+        return None
+    cosines = np.empty(len(rows), np.float32)
+    begins = [0, *bounds.tolist(), len(rows)]
+    for begin, end in pairwise(begins):
+        first = int(rows[begin])
+        np.vecdot(matrix.vectors[first : first + end - begin], query, out=cosines[begin:end])
+    return cosines
+
+
+def _compared(
+    matrix: VectorMatrix, scoped: ScopedTexts, query: Vectors
+) -> tuple[npt.NDArray[np.int32], Scores, Scores | None]:
+    """The documents in scope that have a vector, their cosines, and those of every row if these were computed."""
+    doc = matrix.doc
+    live = doc != NO_ROW
+    if scoped.mask is not None:
+        live &= scoped.mask[doc]  # -1 selects the last row, which ``live`` leaves out
+    if live.all():
+        every = _cosines(matrix, None, query)
+        return doc, every, every
+    rows = live.nonzero()[0]
+    if (by_span := _cosines_by_span(matrix, rows, query)) is not None:
+        return doc[rows], by_span, None
+    if len(rows) * NARROW_SHARE < len(doc):
+        return doc[rows], _cosines(matrix, rows, query), None
+    every = _cosines(matrix, None, query)
+    return doc[rows], every[rows], every
+
+
+def cosines_in(matrix: VectorMatrix, scoped: ScopedTexts, query: Vectors) -> Scores:
+    """(count,) float32 cosine of each document in scope; NaN without a vector, or with one of other dimensions."""
+    cosines = np.full(scoped.count, np.nan, np.float32)
+    if matrix.dim == len(query):
+        docs, values, _ = _compared(matrix, scoped, query)
+        cosines[docs] = values
+    return cosines
+
+
 def search_dense(
-    index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth: int, usual: Vectors | None = None
+    index: SearchedIndex, scoped: ScopedTexts, query: Vectors, depth: int, usual: Vectors | None = None
 ) -> DenseResult:
     """Rank the documents in scope by ``query``, (d,) float32, L2-normalised, of the index's model."""
     matrix = index.vectors
     if matrix is None or not len(matrix):
         return DenseResult(EMPTY_LANE, None, index.importances, query)
-    doc = matrix.doc
-    live = doc != NO_ROW
-    if scoped.mask is not None:
-        live &= scoped.mask[doc]  # -1 selects the last row, which ``live`` leaves out
-    every = None
-    if live.all():
-        docs, cosines = doc, (every := _cosines(matrix, None, query))
-    else:
-        rows = live.nonzero()[0]
-        if not len(rows):
-            return DenseResult(EMPTY_LANE, matrix, index.importances, query)
-        docs = doc[rows]
-        if len(rows) * NARROW_SHARE < len(doc):
-            cosines = _cosines(matrix, rows, query)
-        else:
-            cosines = (every := _cosines(matrix, None, query))[rows]
-    scores = cosines * index.importances.of(docs)
+    docs, cosines, every = _compared(matrix, scoped, query)
+    if not len(docs):
+        return DenseResult(EMPTY_LANE, matrix, index.importances, query)
+    scores = cosines if index.importances is None else cosines * index.importances.of(docs)
     best = ranked(index.documents, docs, scores, depth)
     lane = Lane(docs[best].astype(np.intp), scores[best])
     return DenseResult(lane, matrix, index.importances, query, usual, every, cosines)
@@ -236,6 +322,7 @@ class LexicalResult:
         sums: (count,) float32 BM25 of every document, in an array that the index reuses; None if no term occurs.
         meant: Words of the query that do not occur in scope, each with the words that were looked up instead.
         stands_for: Each term that was looked up instead, or as another form, and the query's term that it stands for.
+        further: idf of each of these terms.
     """
 
     lane: Lane
@@ -244,6 +331,12 @@ class LexicalResult:
     parts: tuple[TermPart, ...] = ()
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stands_for: Mapping[int, int] = field(default_factory=dict)
+    further: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> dict[int, float]:
+        """Idf of every term that was found, those looked up instead of others included."""
+        return {**self.idf, **self.further}
 
     def scores_of(self, docs: Docs) -> Scores:
         """(m,) float32 BM25 of documents in scope. Valid until the next search of the index."""
@@ -282,18 +375,34 @@ class LexicalResult:
 NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 
 
-def words_in_scope(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]) -> LexicalResult:
+def words_in_scope(index: SearchedIndex, scoped: ScopedTexts, terms: Sequence[int]) -> LexicalResult:
     """Which documents hold the query's terms, unranked, for recipes that do not count words."""
     parts, idf = _parts(index, scoped, terms)
     return LexicalResult(EMPTY_LANE, idf, None, parts)
 
 
 def search_lexical(
-    index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], depth: int, wording: Wording = PLAIN
+    index: SearchedIndex,
+    scoped: ScopedTexts,
+    terms: Sequence[int],
+    depth: int,
+    wording: Wording = PLAIN,
+    *,
+    once: bool = False,
 ) -> LexicalResult:
-    """Rank the documents in scope by BM25; ``terms`` are term keys, duplicates count once."""
+    """Rank the documents in scope by BM25; ``terms`` are term keys, duplicates count once.
+
+    Args:
+        index: The index.
+        scoped: The documents in scope.
+        terms: The query's.
+        depth: Documents of the lane.
+        wording: Other forms of the query's words, and words that may be meant by unknown ones.
+        once: Whether a word that is looked up instead of another one does not count if the query has it itself.
+    """
     parts, idf = _parts(index, scoped, terms)
-    further, meant, stands_for = _further_parts(index, scoped, [term for term in terms if term not in idf], wording)
+    missing = [term for term in terms if term not in idf]
+    further, meant, stands_for, weights = _further_parts(index, scoped, missing, wording, idf if once else None)
     parts += further
     if not parts:
         return NOTHING
@@ -313,7 +422,7 @@ def search_lexical(
     docs = distinct(touched)
     scores = sums[docs]
     best = ranked(index.documents, docs, scores, depth)
-    return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts, meant, stands_for)
+    return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts, meant, stands_for, weights)
 
 
 def _share(part: TermPart, norm: Scores) -> Scores:
@@ -338,30 +447,36 @@ def idf_of(frequency: int, size: int) -> float:
 
 
 def _further_parts(
-    index: HotIndex, scoped: ScopedDocuments, missing: Sequence[int], wording: Wording
-) -> tuple[tuple[TermPart, ...], dict[str, tuple[str, ...]], dict[int, int]]:
-    """The parts of other forms and of words that replace the missing ones; which words those are; ``stands_for``."""
+    index: SearchedIndex, scoped: ScopedTexts, missing: Sequence[int], wording: Wording, skipped: Collection[int] | None
+) -> tuple[tuple[TermPart, ...], dict[str, tuple[str, ...]], dict[int, int], dict[int, float]]:
+    """Other forms, and words that replace the missing ones: their parts; which words; ``stands_for``; idf.
+
+    ``skipped`` are not looked up instead of others, nor is a term twice; with None, any term is.
+    """
     if not missing and not wording.forms:
-        return (), {}, {}
-    parts, counts = _parts(index, scoped, list(wording.forms), SHARE)
-    stands_for = {form: wording.forms[form] for form in counts}
+        return (), {}, {}, {}
+    parts, weights = _parts(index, scoped, list(wording.forms), SHARE)
+    stands_for = {form: wording.forms[form] for form in weights}
     with_form = set(stands_for.values())
     terms = {word: term for term, word in wording.written.items()}
     meant: dict[str, tuple[str, ...]] = {}
     for word, groups in wording.meant([term for term in missing if term not in with_form]):
         for group in groups:
             _, counts = _parts(index, scoped, index.postings.held(list(group)))
+            if skipped is not None:
+                counts = {term: idf for term, idf in counts.items() if term not in skipped and term not in weights}
             chosen = sorted(counts, key=lambda term: (counts[term], term))[:MAX_MEANT]
             if chosen:
                 parts += _parts(index, scoped, chosen, SHARE)[0]
+                weights |= {term: counts[term] for term in chosen}
                 meant[word] = tuple(group[term] for term in chosen)
                 stands_for |= dict.fromkeys(chosen, terms[word])
                 break
-    return parts, meant, stands_for
+    return parts, meant, stands_for, weights
 
 
 def _parts(
-    index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], share: float = 1.0
+    index: SearchedIndex, scoped: ScopedTexts, terms: Sequence[int], share: float = 1.0
 ) -> tuple[tuple[TermPart, ...], dict[int, float]]:
     """The postings in scope of each term, split by term frequency 1 and above, and the idf of the terms."""
     parts: list[TermPart] = []

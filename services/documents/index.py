@@ -47,6 +47,7 @@ class DocumentIndex(Shelf):
     def __init__(self, workspace_id: str, model: str | None) -> None:
         super().__init__(workspace_id, model)
         self.documents_held: dict[int, IndexedDocument] = {}
+        self.blocked: dict[int, IndexedDocument] = {}
 
     def of_owners(self, owners: Collection[str] | None) -> list[IndexedDocument]:
         """The documents of some owners, of all if None."""
@@ -71,6 +72,9 @@ class DocumentIndex(Shelf):
                 size, blocked = 0 if retracted else int(size), finding is not None
                 held = IndexedDocument(owner, self.named(tier, doc_key), size, int(updated_ms), blocked)
                 self.documents_held[int(key)] = held
+                self.blocked.pop(int(key), None)
+                if blocked:
+                    self.blocked[int(key)] = held
                 self.put_item(int(key), ts_ms=held.updated_ms, hidden=blocked)
         chunks = rows.of(CHUNKS, *CHUNK_COLUMNS, order="owner, key, number")
         if chunks is not None:
@@ -84,6 +88,7 @@ class DocumentIndex(Shelf):
         self.remove(values["key"], values.get("number"))
         if table is DOCUMENTS:
             self.documents_held.pop(values["key"], None)
+            self.blocked.pop(values["key"], None)
         return True
 
 

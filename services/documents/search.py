@@ -272,7 +272,8 @@ class DocumentSearch:
             analyzer=self._analyzer,
             snippet_chars=snippet_chars,
         )
-        blocked = sorted(document.label for document in index.of_owners(scope.owners) if document.blocked)
+        owners = scope.owners
+        blocked = sorted(held.label for held in index.blocked.values() if owners is None or held.owner in owners)
         return FoundDocuments(found, index.model if vector is not None else None, tuple(blocked), index.seq)
 
     async def status(self, caller: Caller, request: DocumentIndexRequest) -> DocumentIndexAnswer:

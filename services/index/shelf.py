@@ -22,7 +22,6 @@ from ...schemas.models.tables import active_in, read_active_models
 from .arrays import GrowableArray, Vocabulary
 from .arrow import Found, array, joined, runs, sequences, values_of
 from .cache import HotCache, Slot
-from .columns import HotColumn
 from .entry_index import Sums
 from .postings import INLINE_MERGE_POSTINGS, Postings, build_segment, merge_segments
 from .rows import Commit, Rows, StoredRows
@@ -83,7 +82,6 @@ class Shelf:
         self.postings = Postings()
         self.vectors = VectorMatrix(model or "")
         self.sums = Sums()
-        self.importances: HotColumn | None = None
         self.slots: dict[int, dict[int, int]] = {}  # key → number → slot
         self._names: dict[int, str] = {}
         self._hidden: set[int] = set()

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ...schemas.text.word_forms import MAX_MEANT, PLAIN, SHARE, Wording
 from ..index.arrays import Docs, distinct, floor_of
 from ..index.columns import HotColumn
-from ..index.entry_index import Sums
+from ..index.entry_index import HotIndex, Sums
 from ..index.postings import Postings
 from ..index.scoped import ScopedTexts
 from ..index.vectors import NO_ROW, VectorMatrix, Vectors
@@ -59,16 +59,6 @@ class SearchedIndex(Protocol):
     @property
     def postings(self) -> Postings:
         """Its words."""
-        ...
-
-    @property
-    def vectors(self) -> VectorMatrix | None:
-        """Its vectors."""
-        ...
-
-    @property
-    def importances(self) -> HotColumn | None:
-        """The importance of every document; None if all are alike."""
         ...
 
     @property
@@ -153,8 +143,6 @@ NARROW_SHARE: Final = 8
 """If fewer than one in this many vectors is in scope, they are copied first; copying costs a few times the product."""
 SPAN_ROWS: Final = 64
 """Mean rows of a span from which spans are compared one by one; each costs as much as comparing some ten rows."""
-MOST_BY_SPAN: Final = 5
-"""If more than all but one in this many vectors are in scope, all are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +173,7 @@ class DenseResult:
     Attributes:
         lane: The best documents.
         matrix: The vectors; None if there are none.
-        importances: The importance of every document; None if all are alike.
+        importances: The importance of every document.
         query: The query's vector.
         usual: (d,) float32 mean vector of all sorts of queries, for the hubness; None for none.
         cosines: (rows,) float32 cosine of every row of the matrix; None if only rows in scope were computed.
@@ -194,7 +182,7 @@ class DenseResult:
 
     lane: Lane
     matrix: VectorMatrix | None
-    importances: HotColumn | None
+    importances: HotColumn
     query: Vectors
     usual: Vectors | None = None
     cosines: Scores | None = None
@@ -210,7 +198,7 @@ class DenseResult:
             have = (rows != NO_ROW).nonzero()[0]
             rows = rows[have]
             cosine[have] = self.cosines[rows] if self.cosines is not None else _cosines(self.matrix, rows, self.query)
-            importance[have] = 1.0 if self.importances is None else self.importances.of(docs[have])
+            importance[have] = self.importances.of(docs[have])
             if self.usual is not None and len(self.usual) == self.matrix.dim:
                 hubness = np.zeros(len(docs), np.float32)
                 hubness[have] = HUBS * _cosines(self.matrix, rows, self.usual)
@@ -226,61 +214,72 @@ def _cosines(matrix: VectorMatrix, rows: npt.NDArray[np.integer] | None, query: 
     return cosines
 
 
-def _cosines_by_span(matrix: VectorMatrix, rows: npt.NDArray[np.integer], query: Vectors) -> Scores | None:
-    """``_cosines`` without a copy of the vectors, if these ascending rows are a few spans and not nearly all."""
-    if len(rows) * MOST_BY_SPAN > len(matrix) * (MOST_BY_SPAN - 1) or matrix.dim != len(query):
-        return None
+@dataclass(frozen=True, slots=True)
+class ScopeCosines:
+    """The cosines of the documents in scope that have a vector.
+
+    Attributes:
+        docs: (m,) int32.
+        cosines: (m,) float32.
+        every: (count,) float32 by document; NaN without a vector.
+    """
+
+    docs: npt.NDArray[np.int32]
+    cosines: Scores
+    every: Scores
+
+
+def cosines_in(matrix: VectorMatrix, scoped: ScopedTexts, query: Vectors) -> ScopeCosines:
+    """The cosines of all documents in scope; none of a matrix of other dimensions. No vector may have been removed."""
+    every = np.full(scoped.count, np.nan, np.float32)
+    if matrix.dim != len(query):
+        return ScopeCosines(np.zeros(0, np.int32), EMPTY_LANE.scores, every)
+    rows = scoped.rows_in(matrix)
+    whole = len(rows) == len(matrix)
+    docs = matrix.doc if whole else matrix.doc[rows]
+    cosines = _cosines(matrix, None, query) if whole else _cosines_of(matrix, rows, query)
+    every[docs] = cosines
+    return ScopeCosines(docs, cosines, every)
+
+
+def _cosines_of(matrix: VectorMatrix, rows: npt.NDArray[np.integer], query: Vectors) -> Scores:
+    """``_cosines`` of ascending rows: span by span without a copy if they are a few spans; else as costs least."""
     bounds = np.flatnonzero(np.diff(rows) != 1) + 1
-    if len(bounds) * SPAN_ROWS >= len(rows):
-        return None
-    cosines = np.empty(len(rows), np.float32)
-    begins = [0, *bounds.tolist(), len(rows)]
-    for begin, end in pairwise(begins):
-        first = int(rows[begin])
-        np.vecdot(matrix.vectors[first : first + end - begin], query, out=cosines[begin:end])
-    return cosines
-
-
-def _compared(
-    matrix: VectorMatrix, scoped: ScopedTexts, query: Vectors
-) -> tuple[npt.NDArray[np.int32], Scores, Scores | None]:
-    """The documents in scope that have a vector, their cosines, and those of every row if these were computed."""
-    doc = matrix.doc
-    live = doc != NO_ROW
-    if scoped.mask is not None:
-        live &= scoped.mask[doc]  # -1 selects the last row, which ``live`` leaves out
-    if live.all():
-        every = _cosines(matrix, None, query)
-        return doc, every, every
-    rows = live.nonzero()[0]
-    if (by_span := _cosines_by_span(matrix, rows, query)) is not None:
-        return doc[rows], by_span, None
-    if len(rows) * NARROW_SHARE < len(doc):
-        return doc[rows], _cosines(matrix, rows, query), None
-    every = _cosines(matrix, None, query)
-    return doc[rows], every[rows], every
-
-
-def cosines_in(matrix: VectorMatrix, scoped: ScopedTexts, query: Vectors) -> Scores:
-    """(count,) float32 cosine of each document in scope; NaN without a vector, or with one of other dimensions."""
-    cosines = np.full(scoped.count, np.nan, np.float32)
-    if matrix.dim == len(query):
-        docs, values, _ = _compared(matrix, scoped, query)
-        cosines[docs] = values
-    return cosines
+    if len(bounds) * SPAN_ROWS < len(rows):
+        cosines = np.empty(len(rows), np.float32)
+        for begin, end in pairwise([0, *bounds.tolist(), len(rows)]):
+            first = int(rows[begin])
+            np.vecdot(matrix.vectors[first : first + end - begin], query, out=cosines[begin:end])
+        return cosines
+    if len(rows) * NARROW_SHARE < len(matrix):
+        return _cosines(matrix, rows, query)
+    return _cosines(matrix, None, query)[rows]
 
 
 def search_dense(
-    index: SearchedIndex, scoped: ScopedTexts, query: Vectors, depth: int, usual: Vectors | None = None
+    index: HotIndex, scoped: ScopedTexts, query: Vectors, depth: int, usual: Vectors | None = None
 ) -> DenseResult:
     """Rank the documents in scope by ``query``, (d,) float32, L2-normalised, of the index's model."""
     matrix = index.vectors
     if matrix is None or not len(matrix):
         return DenseResult(EMPTY_LANE, None, index.importances, query)
-    docs, cosines, every = _compared(matrix, scoped, query)
-    if not len(docs):
-        return DenseResult(EMPTY_LANE, matrix, index.importances, query)
-    scores = cosines if index.importances is None else cosines * index.importances.of(docs)
+    doc = matrix.doc
+    live = doc != NO_ROW
+    if scoped.mask is not None:
+        live &= scoped.mask[doc]  # -1 selects the last row, which ``live`` leaves out
+    every = None
+    if live.all():
+        docs, cosines = doc, (every := _cosines(matrix, None, query))
+    else:
+        rows = live.nonzero()[0]
+        if not len(rows):
+            return DenseResult(EMPTY_LANE, matrix, index.importances, query)
+        docs = doc[rows]
+        if len(rows) * NARROW_SHARE < len(doc):
+            cosines = _cosines(matrix, rows, query)
+        else:
+            cosines = (every := _cosines(matrix, None, query))[rows]
+    scores = cosines * index.importances.of(docs)
     best = ranked(index.documents, docs, scores, depth)
     lane = Lane(docs[best].astype(np.intp), scores[best])
     return DenseResult(lane, matrix, index.importances, query, usual, every, cosines)

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...schemas.text.analyzer import Analyzer
-from ..index.arrays import Docs
+from ..index.arrays import Docs, union
 from ..index.scoped import ScopedTexts
 from ..index.shelf import Shelf
 from ..index.vectors import Vectors
-from .arms import EMPTY_LANE, K1, Lane, LexicalResult, Scores, cosines_in, idf_of, ranked, search_lexical
+from .arms import EMPTY_LANE, K1, Lane, LexicalResult, ScopeCosines, Scores, cosines_in, idf_of, ranked, search_lexical
 from .asking import Query
 from .calibration import known_calibration
 from .evidence import LEAST_VECTORS
-from .fusion import reciprocal_ranks
+from .fusion import ranks_among, reciprocal_ranks
 from .recipes import SIMILAR, TextFusion, TextRecipe
 
 LIKENESS: Final = 2.5
@@ -116,7 +116,7 @@ def find(
         unheard = idf_of(0, scoped.size)
         possible = sum(weights.get(term, unheard) for term in dict.fromkeys(terms))
     best = possible * (K1 + 1.0) or 1.0
-    arms = _Arms(shelf, scoped, lexical, cosines, recipe.floors)
+    arms = _Arms(shelf, scoped, lexical, cosines)
     if recipe.fusion is TextFusion.RECIPROCAL_RANK:
         docs, scores = arms.by_ranks(depth, recipe.rank_constant)
     elif recipe.fusion is TextFusion.SHARES:
@@ -139,15 +139,13 @@ def find(
 class _Arms:
     """The results of the arms, and how they are joined: each way gives candidates and their scores."""
 
-    def __init__(
-        self, shelf: Shelf, scoped: ScopedTexts, lexical: LexicalResult, cosines: Scores | None, floors: bool
-    ) -> None:
+    def __init__(self, shelf: Shelf, scoped: ScopedTexts, lexical: LexicalResult, cosines: ScopeCosines | None) -> None:
         self._shelf = shelf
         self._count = scoped.count
         self._mask = scoped.mask
         self._lexical = lexical
-        self._cosines = cosines
-        self._floors = floors
+        self._known = cosines
+        self._cosines = None if cosines is None else cosines.every
 
     def cosine(self, slot: int) -> float | None:
         """The cosine of a text; None without a vector."""
@@ -160,12 +158,16 @@ class _Arms:
         by_words = self._lexical.lane
         if self._cosines is None:
             return by_words.docs, by_words.scores
-        known, floor = self._known()
-        by_meaning = self._lane(known, self._cosines, depth)
-        near = by_meaning.docs[(by_meaning.scores >= floor) | np.isin(by_meaning.docs, by_words.docs)]
-        docs = np.union1d(by_words.docs, near)
-        lexical = reciprocal_ranks(_ranks(by_words.docs, docs, self._count), constant)
-        dense = reciprocal_ranks(_ranks(by_meaning.docs, docs, self._count), constant)
+        by_meaning = self._nearest(depth)
+        near = (by_meaning.scores >= self._floor()) | np.isin(by_meaning.docs, by_words.docs, kind="sort")
+        docs = union(by_words.docs, by_meaning.docs[near])
+        lexical, dense = (
+            reciprocal_ranks(ranks_among(docs, lane, ranks), constant)
+            for lane, ranks in (
+                (by_words.docs, np.arange(1, len(by_words.docs) + 1)),
+                (by_meaning.docs[near], near.nonzero()[0] + 1),
+            )
+        )
         return docs, np.where(np.isnan(self._cosines[docs]), 2.0, 1.0) * lexical + dense
 
     def by_shares(
@@ -176,11 +178,10 @@ class _Arms:
         lexical = bm25 / (bm25.max(initial=0.0) or 1.0)
         own, is_hit = lexical.copy(), lexical > 0.0
         if self._cosines is not None:
-            _, floor = self._known()
             lacking = np.isnan(self._cosines)
             cosines = np.where(lacking, 0.0, self._cosines)
             own += np.where(lacking, lexical, np.maximum(cosines, 0.0) / (cosines.max(initial=0.0) or 1.0))
-            is_hit |= cosines >= floor
+            is_hit |= cosines >= self._floor()
         most = max(beside.values(), default=1.0)
         for slot, weight in beside.items():
             own[slot] += weight / most
@@ -194,39 +195,32 @@ class _Arms:
     def higher(self, best: float) -> tuple[Docs, npt.NDArray[np.floating]]:
         """The higher of cosine and of BM25 as a share of ``best``."""
         similarity = self._bm25().astype(np.float64) / best
-        if self._cosines is not None:
-            known, floor = self._known()
-            near = known[self._cosines[known] >= max(0.0, floor)]
-            cosines = np.minimum(1.0, np.round(self._cosines[near].astype(np.float64), _DIGITS))
+        if self._known is not None:
+            high = self._known.cosines >= max(0.0, self._floor())
+            near = self._known.docs[high]
+            cosines = np.minimum(1.0, np.round(self._known.cosines[high].astype(np.float64), _DIGITS))
             similarity[near] = np.maximum(similarity[near], cosines)
         docs = np.flatnonzero(similarity)
         return docs, similarity[docs]
 
     def nearest(self, depth: int) -> tuple[Docs, npt.NDArray[np.floating]]:
         """The lane of the dense arm, else of the lexical one."""
-        if self._cosines is None:
-            lane = self._lexical.lane
-        else:
-            known, floor = self._known()
-            lane = self._lane(known[self._cosines[known] >= floor] if self._floors else known, self._cosines, depth)
+        lane = self._lexical.lane if self._cosines is None else self._nearest(depth)
         return lane.docs, lane.scores
 
     def _bm25(self) -> Scores:
         sums = self._lexical.sums
         return np.zeros(self._count, np.float32) if sums is None else sums
 
-    def _known(self) -> tuple[Docs, float]:
-        """The texts in scope with a vector, and the floor of their cosines."""
-        assert self._cosines is not None
-        known = np.flatnonzero(~np.isnan(self._cosines))
-        return known, cosine_floor(self._cosines[known], self._shelf.model)
+    def _floor(self) -> float:
+        return np.inf if self._known is None else cosine_floor(self._known.cosines, self._shelf.model)
 
-    def _lane(self, docs: Docs, scores: Scores, depth: int) -> Lane:
-        if not len(docs):
+    def _nearest(self, depth: int) -> Lane:
+        """The dense arm."""
+        if self._known is None or not len(self._known.docs):
             return EMPTY_LANE
-        own = scores[docs]
-        best = ranked(self._shelf, docs, own, depth)
-        return Lane(docs[best], own[best])
+        best = ranked(self._shelf, self._known.docs, self._known.cosines, depth)
+        return Lane(self._known.docs[best].astype(np.intp), self._known.cosines[best])
 
     def _behind(self, own: Scores, before: npt.NDArray[np.int32]) -> Scores:
         """The score of the text before each."""
@@ -235,13 +229,6 @@ class _Arms:
 
 
 _DIGITS: Final = 6
-
-
-def _ranks(lane: Docs, docs: Docs, count: int) -> npt.NDArray[np.int64]:
-    """(m,) rank from 1 of each candidate in a lane, 0 if not in it."""
-    ranks = np.zeros(count, np.int64)
-    ranks[lane] = np.arange(1, len(lane) + 1)
-    return ranks[docs]
 
 
 def _pairs(docs: Docs, scores: npt.NDArray[np.floating]) -> list[tuple[int, float]]:

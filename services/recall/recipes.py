@@ -312,7 +312,9 @@ class TextFusion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextRecipe:
-    """One way to rank texts. A text that shares no word with the query is a hit if its cosine reaches the model's floor.
+    """One way to rank texts.
+
+    Except by ``NEAREST``, a text that shares no word with the query is a hit if its cosine reaches the model's floor.
 
     Attributes:
         name: What it is called.
@@ -320,7 +322,6 @@ class TextRecipe:
         depth: Least length of each arm's list.
         rank_constant: k of reciprocal rank fusion.
         follows: Share of the difference to the text before it that a text gains, if that one scores higher.
-        floors: Whether the floor applies; without it, every text with a vector is a candidate.
         evidence: What was measured.
     """
 
@@ -329,7 +330,6 @@ class TextRecipe:
     depth: int = 0
     rank_constant: int = 0
     follows: float = 0.0
-    floors: bool = True
     evidence: str = ""
 
 
@@ -351,7 +351,6 @@ PALACE: Final = TextRecipe(
 PALACE_SEED: Final = TextRecipe(
     name="palace-seed",
     fusion=TextFusion.NEAREST,
-    floors=False,
     evidence="Seed 2: the nearest drawers are candidates, which importance, recency and similarity rank.",
 )
 FACTS: Final = TextRecipe(
@@ -360,5 +359,5 @@ FACTS: Final = TextRecipe(
     evidence="A similarity from 0 to 1 as salience needs it: that of words and that of meaning are not added.",
 )
 SIMILAR: Final = TextRecipe(
-    name="similar", fusion=TextFusion.NEAREST, floors=False, evidence="Cosine alone: how alike two texts are."
+    name="similar", fusion=TextFusion.NEAREST, evidence="Cosine alone: how alike two texts are."
 )

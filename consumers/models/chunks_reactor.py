@@ -26,25 +26,23 @@ from ...schemas.core.envelope import ChunkVectorDerived
 from ...schemas.core.errors import EmbedderInputRejected
 from ...schemas.core.ids import SYSTEM_WORKSPACE
 from ...schemas.core.subjects import Family
-from ...schemas.core.table import PRESENT
+from ...schemas.core.texts import HIDDEN
 from ...schemas.documents.chunks import indexed_text
 from ...schemas.documents.tables import (
     CHUNK_VECTORS,
     CHUNK_VECTORS_PROJECTION,
-    CHUNKS,
-    DOCUMENTS,
     DOCUMENTS_PROJECTION,
-    VERSIONS,
 )
 from ...schemas.entries.tables import ENTRIES_PROJECTION
 from ...schemas.facts.events import EntityNamed, FactAsserted, FactEnded
-from ...schemas.facts.tables import FACTS, FACTS_PROJECTION, KG_ENTITIES, entity_texts
+from ...schemas.facts.tables import FACTS_PROJECTION
 from ...schemas.models.events import MODEL_DECISIONS, encode_chunk_vector
 from ...schemas.models.rules import cap_bytes
 from ...schemas.models.tables import VECTORS_PROJECTION, active_in, read_active_models
 from ...schemas.palace.events import DrawerFiled, DrawerRestored
-from ...schemas.palace.tables import DRAWERS, DRAWERS_PROJECTION, LIVE_DRAWER
+from ...schemas.palace.tables import DRAWERS_PROJECTION
 from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES
+from ...schemas.texts import TEXT_KINDS
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from .embed_batch import Embedded, Failed, embed_in_pieces
 from .index_rows import known
@@ -54,26 +52,18 @@ _DRAWER_EVENTS: Final = (DrawerFiled.ENTRY_TYPE, DrawerRestored.ENTRY_TYPE)
 _GRAPH_EVENTS: Final = (FactAsserted.ENTRY_TYPE, FactEnded.ENTRY_TYPE, EntityNamed.ENTRY_TYPE)
 WINDOW_S: Final = 0.5
 """Seconds to gather causes: a look at 100,000 chunks costs 50 ms."""
-_WORKSPACES: Final = " UNION ".join(
-    f"SELECT workspace_id FROM {table}" for table in (CHUNKS, DRAWERS, FACTS, KG_ENTITIES)
+_TEXTS: Final = " UNION ALL ".join(
+    f"SELECT workspace_id, text_hash, label, text, source_id FROM {kind.table} WHERE flags & {HIDDEN} = 0"
+    for kind in TEXT_KINDS
+    if kind.embedded
 )
-_MISSING: Final = f"""SELECT text_hash, any_value(said).breadcrumb, any_value(said).text, min(write_id) FROM (
-        SELECT c.text_hash, {{'breadcrumb': c.breadcrumb, 'text': c.text}} AS said, v.write_id
-        FROM {CHUNKS} c JOIN {DOCUMENTS} d ON d.key = c.key JOIN {VERSIONS} v ON v.seq = d.seq
-        WHERE c.workspace_id = $workspace
-        UNION ALL SELECT text_hash, {{'breadcrumb': '', 'text': content}}, entry_id
-        FROM {DRAWERS} WHERE workspace_id = $workspace AND {LIVE_DRAWER}
-        UNION ALL SELECT f.text_hash,
-            {{'breadcrumb': '', 'text': coalesce(f.text, s.name || ' ' || f.predicate || ' ' || o.name)}}, f.entry_id
-        FROM (FROM {FACTS} WHERE workspace_id = $workspace AND {PRESENT}) f
-        JOIN (FROM {KG_ENTITIES} WHERE workspace_id = $workspace AND {PRESENT}) s ON s.entity_id = f.subject_id
-        JOIN (FROM {KG_ENTITIES} WHERE workspace_id = $workspace AND {PRESENT}) o ON o.entity_id = f.object_id) AS known
-    WHERE text_hash > $after AND NOT EXISTS (
+_WORKSPACES: Final = f"SELECT DISTINCT workspace_id FROM ({_TEXTS}) ORDER BY workspace_id"
+_MISSING: Final = f"""SELECT text_hash, arg_min(label, source_id), arg_min(text, source_id), min(source_id)
+    FROM ({_TEXTS}) AS known
+    WHERE workspace_id = $workspace AND text_hash > $after AND NOT EXISTS (
         SELECT 1 FROM {CHUNK_VECTORS} e
         WHERE e.workspace_id = $workspace AND e.model = $model AND e.text_hash = known.text_hash)
     GROUP BY text_hash ORDER BY text_hash LIMIT {EMBED_BATCH}"""
-_KNOWN_HASHES: Final = f"""SELECT text_hash FROM {CHUNK_VECTORS}
-    WHERE workspace_id = ? AND model = ? AND text_hash IN (SELECT unnest(?::UBIGINT[]))"""
 _log = structlog.get_logger(__name__)
 
 
@@ -132,7 +122,7 @@ class EmbedChunksReactor(ViewsReactor):
             await self._fill(workspace_id)
 
     async def _fill_all(self) -> None:
-        for (name,) in sorted(await asyncio.to_thread(self._views.rows, _WORKSPACES)):
+        for (name,) in await asyncio.to_thread(self._views.rows, _WORKSPACES):
             await self._fill(str(name))
 
     async def _fill(self, workspace_id: str) -> None:
@@ -149,9 +139,6 @@ class EmbedChunksReactor(ViewsReactor):
         while texts := await asyncio.to_thread(self._missing, workspace_id, model, after):
             after = texts[-1].text_hash
             await self._embed(workspace_id, model, texts)
-        entities = await asyncio.to_thread(self._missing_entities, workspace_id, model)
-        for start in range(0, len(entities), EMBED_BATCH):
-            await self._embed(workspace_id, model, entities[start : start + EMBED_BATCH])
 
     async def _embed(self, workspace_id: str, model: str, texts: Sequence[_MissingText]) -> None:
         embedder = self._context.embedder_for(model)
@@ -174,16 +161,6 @@ class EmbedChunksReactor(ViewsReactor):
         return [
             _MissingText(int(text_hash), cap_bytes(indexed_text(breadcrumb, text), EMBED_INPUT_BYTES), str(write_id))
             for text_hash, breadcrumb, text, write_id in rows
-        ]
-
-    def _missing_entities(self, workspace_id: str, model: str) -> list[_MissingText]:
-        texts = {text.text_hash: text for text in entity_texts(self._views, workspace_id)}
-        rows = self._views.rows(_KNOWN_HASHES, [workspace_id, model, list(texts)])
-        embedded = {int(text_hash) for (text_hash,) in rows}
-        return [
-            _MissingText(text_hash, cap_bytes(text.text, EMBED_INPUT_BYTES), text.entry_id)
-            for text_hash, text in texts.items()
-            if text_hash not in embedded and text.entry_id is not None
         ]
 
     async def _write(

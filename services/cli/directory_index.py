@@ -21,7 +21,7 @@ from ...schemas.core.ids import hash64
 from ...schemas.core.table import Table
 from ...schemas.documents.chunks import chunks_of
 from ...schemas.documents.rules import AGENT_TOTAL_BYTES
-from ...schemas.documents.tables import CHUNKS, DOCUMENTS
+from ...schemas.documents.tables import CHUNK_TEXTS, DOCUMENTS
 from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in
 from ..documents.chunk_search import search_chunks, snippet_of
@@ -61,7 +61,7 @@ class _FileRows:
     def __init__(self, files: list[MemoryFile], owner: str, analyzer: Analyzer) -> None:
         self._tables = {
             DOCUMENTS.name: _columns([_document(file, owner) for file in files]),
-            CHUNKS.name: _columns([row for file in files for row in _chunks(file, owner, analyzer)]),
+            CHUNK_TEXTS.name: _columns([row for file in files for row in _chunks(file, owner, analyzer)]),
         }
 
     def of(self, table: Table[Any], *_columns: str, order: str | None = None, **_equal: Any) -> Written | None:

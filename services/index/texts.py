@@ -19,7 +19,13 @@ import numpy.typing as npt
 
 from ...schemas.core.ports import CommittedBatch, ViewReader
 from ...schemas.documents.rules import TIERS
-from ...schemas.documents.tables import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION, CHUNKS, DOCUMENTS, DOCUMENTS_PROJECTION
+from ...schemas.documents.tables import (
+    CHUNK_TEXTS,
+    CHUNK_VECTORS,
+    CHUNK_VECTORS_PROJECTION,
+    DOCUMENTS,
+    DOCUMENTS_PROJECTION,
+)
 from ...schemas.models.tables import active_in, read_active_models
 from .active_models import ActiveModels
 from .arrays import GrowableArray
@@ -34,11 +40,11 @@ from .vectors import FLOAT32_LE, NO_ROW, VectorMatrix
 CHUNK_COLUMNS: Final = (
     "key",
     "owner",
-    "tier",
-    "doc_key",
+    "place",
+    "item",
     "number",
     "first_line",
-    "breadcrumb",
+    "label",
     "text",
     "text_hash",
     "terms",
@@ -180,7 +186,7 @@ class OwnerChunks:
     def add(self, hit: Found) -> Slots:
         """Take in chunks, each in the place of the one with its document and number; returns their slots."""
         keys = [int(key) for key in values_of(hit, "key")]
-        tiers, doc_keys = values_of(hit, "tier"), values_of(hit, "doc_key")
+        tiers, doc_keys = values_of(hit, "place"), [item or None for item in values_of(hit, "item")]
         numbers = values_of(hit, "number")
         first = len(self)
         live = np.ones(len(keys), bool)
@@ -199,7 +205,7 @@ class OwnerChunks:
         chunk = np.repeat(np.arange(len(keys)), per_chunk)
         self.postings.append(build_segment(terms, (chunk + first).astype(np.int32), counts))
         self._merge()
-        text = joined(hit, ("breadcrumb", "text"), _LINE)
+        text = joined(hit, ("label", "text"), _LINE)
         self._text_ends.append(text.ends + len(self._text))
         self._text.append(text.data)
         self._live.append(live)
@@ -361,7 +367,7 @@ class TextIndex:
 
 NEEDED: Final = frozenset((DOCUMENTS_PROJECTION, CHUNK_VECTORS_PROJECTION))
 """Projections that must have taken part in a commit for an index to follow it."""
-_TABLES: Final = (DOCUMENTS, CHUNKS, CHUNK_VECTORS)
+_TABLES: Final = (DOCUMENTS, CHUNK_TEXTS, CHUNK_VECTORS)
 _DOCUMENT_COLUMNS: Final = ("key", "owner", "tier", "doc_key", "bytes", "finding", "retracted", "updated_ms")
 
 
@@ -381,7 +387,7 @@ class ChunkIndex(TextIndex):
             for values in zip(*columns, strict=True):
                 row = dict(zip(_DOCUMENT_COLUMNS, values, strict=True))
                 self._owner(row["owner"], row["key"]).put_document(row["key"], row)
-        chunks = rows.of(CHUNKS, *CHUNK_COLUMNS, order="owner, key, number")
+        chunks = rows.of(CHUNK_TEXTS, *CHUNK_COLUMNS, order="owner, key, number")
         if chunks is not None:
             for name, part in by_owner(chunks):
                 owner = self._owner(name)
@@ -442,7 +448,7 @@ def extend(index: ChunkIndex, commit: Commit) -> bool:
     """Take in a commit; False if the index must be loaded again."""
     if not can_follow(index, commit):
         return False
-    for values in commit.removed(CHUNKS):
+    for values in commit.removed(CHUNK_TEXTS):
         if not index.remove(values):
             return False
     for values in commit.removed(DOCUMENTS):

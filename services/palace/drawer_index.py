@@ -358,6 +358,6 @@ def _as_chunks(rows: list[dict[str, Any]]) -> Written:
     """Drawers as the one chunk of a document each."""
     count = len(rows)
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in ("key", "text_hash", "terms", "counts")}
-    columns |= {"tier": [""] * count, "doc_key": [row["drawer_id"] for row in rows], "number": [0] * count}
-    columns |= {"first_line": [1] * count, "breadcrumb": [""] * count, "text": [row["content"] for row in rows]}
+    columns |= {"place": [""] * count, "item": [row["drawer_id"] for row in rows], "number": [0] * count}
+    columns |= {"first_line": [1] * count, "label": [""] * count, "text": [row["content"] for row in rows]}
     return Written(columns)

@@ -10,7 +10,7 @@ from support.embedding import until
 from support.events import document
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 
-from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.schemas.core.errors import EmbedderInputRejected
 from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.core.payload import ControlPayload

@@ -10,7 +10,7 @@ from support.embedding import until
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 from support.stack import HOT_INDEX_BYTES
 
-from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.schemas.core.payload import ControlPayload
 from crew_journal.schemas.facts.events import FactAsserted, FactEntity
 from crew_journal.schemas.facts.names import entity_id

@@ -222,6 +222,34 @@ def test_appended_lines_leave_all_but_the_last_chunks_as_they_were(text: str, pi
     assert {number for number, line in enumerate(grown.split("\n"), 1) if line.strip()} <= lines
 
 
+SOURCES = """SELECT d.content, c.last_line, c.source_id, c.since_seq, v.versions
+    FROM chunk_texts c JOIN memory_documents d USING (key) JOIN (
+        SELECT d.key, list({'seq': v.seq, 'id': v.write_id, 'bytes': v.bytes} ORDER BY v.seq) AS versions
+        FROM memory_documents d JOIN memory_versions v ON v.workspace_id = d.workspace_id AND v.owner = d.owner
+            AND v.tier = d.tier AND v.doc_key IS NOT DISTINCT FROM d.doc_key AND v.seq >= d.base_seq
+        GROUP BY d.key) v USING (key)"""
+
+
+def check_sources(live: Node) -> None:
+    """The source of each chunk is the first write after which the present text had its last line."""
+    sources = live.store.rows(SOURCES)
+    assert live.store.rows("SELECT count(*) FROM chunk_texts") == [(len(sources),)]
+    for content, last_line, source_id, since_seq, versions in sources:
+        end = len("\n".join(content.split("\n")[:last_line]).encode())
+        assert (source_id, since_seq) == next((v["id"], v["seq"]) for v in versions if v["bytes"] >= end)
+
+
+async def test_chunks_that_are_cut_anew_keep_the_writes_that_brought_them(tmp_path: Path) -> None:
+    """A paragraph that outgrows a chunk is cut into lines, the first of which join the chunk before it."""
+    writes = [agent_file("w_1", "# Log\n\nbegun\n\n")]
+    writes += [agent_file(f"w_{n}", f"- note {n} with some more words in it", "append") for n in range(2, 40)]
+    async with node(tmp_path / "v.duckdb", [DocumentsProjection()]) as live:
+        for seq, write in enumerate(writes, 1):
+            await live.host.fold([at(seq, write)])
+            check_sources(live)
+        assert live.store.rows("SELECT count(DISTINCT source_id) > 2 FROM chunk_texts") == [(True,)]
+
+
 @settings(max_examples=settings.default.max_examples // 10, suppress_health_check=list(HealthCheck))
 @given(made=st.lists(documents(), min_size=1, max_size=30), cuts=st.lists(st.integers(1, 8), max_size=12))
 async def test_documents_are_what_a_plain_reading_of_the_writes_gives(
@@ -236,6 +264,7 @@ async def test_documents_are_what_a_plain_reading_of_the_writes_gives(
             rest = rest[size:]
         rows = live.store.columns("SELECT * FROM memory_documents").to_pylist()
         chunks = live.store.rows("SELECT key, number, first_line, last_line, label, text FROM chunk_texts")
+        check_sources(live)
     texts = plain_texts(stream)
     found = {(r["workspace_id"], r["owner"], r["tier"], r["doc_key"]): r for r in rows}
     assert {name: (r["content"], r["bytes"], r["sha256"]) for name, r in found.items()} == {

@@ -31,9 +31,10 @@ from crew_journal.schemas.core.envelope import DocumentWritten
 from crew_journal.schemas.core.ids import hash64, name_key
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.core.table import Table
+from crew_journal.schemas.core.texts import TextRow
 from crew_journal.schemas.documents.events import encode_document
 from crew_journal.schemas.documents.operations import DocumentSearchRequest
-from crew_journal.schemas.documents.tables import CHUNK_VECTORS, CHUNKS, DOCUMENTS
+from crew_journal.schemas.documents.tables import CHUNK_TEXTS, CHUNK_VECTORS, DOCUMENTS
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import Caller
@@ -101,14 +102,31 @@ def _rows(corpus: Corpus, chunks: int) -> dict[Table[Any], dict[str, list[Any]]]
             text_hash = hash64(text)
             line = 2 * number + 1
             pieces.append(
-                (row_key, WORKSPACE, owner, "topics", key, number, line, line, "Notes", text, text_hash, terms, counts)
+                TextRow(
+                    row_key,
+                    WORKSPACE,
+                    owner,
+                    key,
+                    text,
+                    text_hash,
+                    terms,
+                    counts,
+                    "w_1",
+                    0,
+                    1,
+                    "topics",
+                    number,
+                    line,
+                    line,
+                    "Notes",
+                )
             )
             facts.append(
                 (name_key((WORKSPACE, MODEL, str(n))), WORKSPACE, MODEL, text_hash, DIM, vectors[n].tobytes(), 0, 1)
             )
     return {
         table: dict(zip(table.row._fields, map(list, zip(*rows, strict=True)), strict=True))  # type: ignore[attr-defined] # a NamedTuple
-        for table, rows in ((DOCUMENTS, documents), (CHUNKS, pieces), (CHUNK_VECTORS, facts))
+        for table, rows in ((DOCUMENTS, documents), (CHUNK_TEXTS, pieces), (CHUNK_VECTORS, facts))
     }
 
 

@@ -55,7 +55,7 @@ from ...schemas.palace.exchanges import turns_in
 from ...schemas.palace.rules import DIARY
 from ...schemas.relations.updates import Statement, update
 from ..models.embed_batch import Embedded, embed_in_pieces
-from ..models.index_rows import known
+from ..models.missing_rows import known
 from ..reacting.control_facts import encode_control
 from ..reacting.llm_calls import MeteredChat
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor

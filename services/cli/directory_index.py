@@ -21,12 +21,13 @@ from ...schemas.core.ids import hash64
 from ...schemas.core.table import Table
 from ...schemas.documents.chunks import chunks_of
 from ...schemas.documents.rules import AGENT_TOTAL_BYTES
-from ...schemas.documents.tables import CHUNKS, DOCUMENTS
+from ...schemas.documents.tables import CHUNK_TEXTS, DOCUMENTS
 from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in
-from ..documents.index import CHUNK_COLUMNS, DocumentIndex
+from ..documents.index import DocumentIndex
 from ..documents.search import find_chunks
 from ..index.arrow import Written
+from ..index.shelf import TEXT_COLUMNS
 from ..recall.asking import query_of
 from .mirror.folder import MEMORY_DIR
 
@@ -61,7 +62,7 @@ class _FileRows:
     def __init__(self, files: list[MemoryFile], owner: str, analyzer: Analyzer) -> None:
         self._tables = {
             DOCUMENTS.name: _columns([_document(file, owner) for file in files]),
-            CHUNKS.name: _columns([row for file in files for row in _chunks(file, owner, analyzer)]),
+            CHUNK_TEXTS.name: _columns([row for file in files for row in _chunks(file, owner, analyzer)]),
         }
 
     def of(self, table: Table[Any], *_columns: str, order: str | None = None, **_equal: Any) -> Written | None:
@@ -157,7 +158,7 @@ def _chunks(file: MemoryFile, owner: str, analyzer: Analyzer) -> Iterator[dict[s
         terms, counts = chunk_terms(analyzer, chunk.indexed)
         key = hash64(file.label)
         values = (key, owner, "", file.label, number, chunk.first_line, chunk.breadcrumb, chunk.text)
-        yield dict(zip(CHUNK_COLUMNS, (*values, hash64(chunk.indexed), terms, counts), strict=True))
+        yield dict(zip(TEXT_COLUMNS, (*values, hash64(chunk.indexed), terms, counts), strict=True))
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:

@@ -5,24 +5,22 @@ Invariant: ended facts are in it; whether a fact holds depends on the time of th
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 
-import numpy as np
-
 from ...schemas.core.table import Table
 from ...schemas.documents.tables import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION
 from ...schemas.facts.rules import Claim, Conflict, conflicts
-from ...schemas.facts.tables import FACTS, FACTS_PROJECTION, KG_ENTITIES, FactRow
+from ...schemas.facts.tables import FACT_TEXTS, FACTS, FACTS_PROJECTION, KG_ENTITIES, FactRow
 from ...schemas.text.analyzer import Analyzer
-from ..index.arrow import Written, values_of
+from ..index.arrow import values_of
 from ..index.cache import HotCache, Indexes
 from ..index.query_embedding import QueryVector
 from ..index.rows import Rows
-from ..index.shelf import Shelf, TextSlot
+from ..index.shelf import TEXT_COLUMNS, Shelf, TextSlot
 from ..recall.asking import Query
 from ..recall.finding import find
 from ..recall.recipes import FACTS as FACTS_RECIPE
@@ -51,11 +49,6 @@ class KnownFact:
     subject_root: str
     object: str
     object_root: str
-
-    @property
-    def words(self) -> str:
-        """The text by whose words it is found."""
-        return f"{self.subject} {self.row.predicate} {self.object} {self.row.text or ''}"
 
     @property
     def text(self) -> str:
@@ -107,13 +100,13 @@ class FactIndex(Shelf):
     """The facts of a workspace; see ``Shelf``.
 
     Args:
-        analyzer: Turns texts into terms.
+        analyzer: Turns queries into terms, as the fold of facts does with their texts.
         workspace_id: The workspace.
         model: The model whose vectors it holds; None for none.
     """
 
     needed: ClassVar[frozenset[str]] = frozenset((FACTS_PROJECTION, CHUNK_VECTORS_PROJECTION))
-    tables: ClassVar[tuple[Table[Any], ...]] = (KG_ENTITIES, FACTS, CHUNK_VECTORS)
+    tables: ClassVar[tuple[Table[Any], ...]] = (KG_ENTITIES, FACTS, FACT_TEXTS, CHUNK_VECTORS)
 
     def __init__(self, analyzer: Analyzer, workspace_id: str, model: str | None) -> None:
         super().__init__(workspace_id, model)
@@ -130,15 +123,22 @@ class FactIndex(Shelf):
         return super().nbytes + FACT_BYTES * len(self._facts)
 
     def take(self, rows: Rows) -> None:
-        """Take in entities, facts and vectors."""
+        """Take in entities, facts, their texts and vectors."""
         changed = self._take_entities(rows)
+        written = {key: self._facts[key].row for key in changed}
         facts = rows.of(FACTS, *FactRow._fields)
-        written: dict[int, FactRow] = {key: self._facts[key].row for key in changed}
         if facts is not None:
             columns = (values_of(facts, name) for name in FactRow._fields)
             written |= {row.key: row for row in map(FactRow, *columns) if row.until_seq is None}
-        if written:
-            self._put(sorted(written.values(), key=lambda row: row.fact_id))
+        for row in written.values():
+            self._facts[row.key] = KnownFact(row, *self._meant(row.subject_id), *self._meant(row.object_id))
+            self._key_of[row.fact_id] = row.key
+            for end in (row.subject_id, row.object_id):
+                self._about[end].add(row.key)
+            self._conflicts = None
+        texts = rows.of(FACT_TEXTS, *TEXT_COLUMNS, order="key")
+        if texts is not None:
+            self.add(texts)
         self.take_vectors(rows)
 
     def _take_entities(self, rows: Rows) -> set[int]:
@@ -160,43 +160,6 @@ class FactIndex(Shelf):
         name, alias_of = self._entities.get(entity_id, (entity_id, None))
         root = None if alias_of is None else self._entities.get(alias_of)
         return (name, entity_id) if root is None or alias_of is None else (root[0], alias_of)
-
-    def _put(self, rows: Sequence[FactRow]) -> None:
-        texts: list[dict[str, Any]] = []
-        for row in rows:
-            (subject, subject_root), (object_, object_root) = self._meant(row.subject_id), self._meant(row.object_id)
-            former = self._facts.get(row.key)
-            fact = KnownFact(row, subject, subject_root, object_, object_root)
-            self._facts[row.key] = fact
-            self._key_of[row.fact_id] = row.key
-            if former is None or former.words != fact.words:
-                texts.append(self._text_row(fact))
-            for end in (row.subject_id, row.object_id):
-                self._about[end].add(row.key)
-        self._conflicts = None
-        if texts:
-            self.add(Written({name: [text[name] for text in texts] for name in texts[0]}))
-
-    def _text_row(self, fact: KnownFact) -> dict[str, Any]:
-        row = fact.row
-        counts = Counter(self._terms(fact.words))
-        terms = sorted(counts)
-        return {
-            "key": row.key,
-            "owner": "w",
-            "place": row.namespace,
-            "item": row.fact_id,
-            "number": 0,
-            "first_line": 1,
-            "label": "",
-            "text": fact.words,
-            "text_hash": row.text_hash,
-            "terms": np.array(terms, "<u8").tobytes(),
-            "counts": np.array([counts[term] for term in terms], "<u2").tobytes(),
-        }
-
-    def _terms(self, text: str) -> list[int]:
-        return [*self._analyzer.terms(text), *self._analyzer.further_terms(text)]
 
     def get(self, fact_id: str) -> KnownFact | None:
         """A fact by its id."""
@@ -222,7 +185,8 @@ class FactIndex(Shelf):
         With ``ended``, also those that have ended.
         """
         own = None if vector is None or vector.model != self.model else vector.vector
-        query = Query(text, list(dict.fromkeys(self._terms(text))), own)
+        terms = [*self._analyzer.terms(text), *self._analyzer.further_terms(text)]
+        query = Query(text, list(dict.fromkeys(terms)), own)
         hits = find(self, self.scoped(), query, FACTS_RECIPE, len(self)).hits
         found = [
             FoundFact(fact, hit.score)

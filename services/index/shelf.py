@@ -9,7 +9,7 @@ comes back, is embedded once. The same function takes in rows of the views and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -238,12 +238,11 @@ class Shelf:
         self.seq = max(self.seq, commit.last_seq)
         return True
 
-    def add(self, rows: Found, ts_ms: npt.ArrayLike | None = None) -> Slots:
+    def add(self, rows: Found) -> Slots:
         """Take in texts, each in the place of the one with its key and number, and their vectors; returns their slots.
 
         Args:
             rows: ``TEXT_COLUMNS``.
-            ts_ms: The time of each; without it, the one that ``put_item`` gave last.
         """
         self.version += 1
         keys = [int(key) for key in values_of(rows, "key")]
@@ -279,13 +278,13 @@ class Shelf:
         self._first_line.append(array(rows, "first_line"))
         self._key.append(np.array(keys, np.uint64))
         self._hash.append(np.array(values_of(rows, "text_hash"), np.uint64))
-        self._ts_ms.append(times if ts_ms is None else ts_ms)
+        self._ts_ms.append(times)
         added = np.arange(first, first + len(keys))
         self._seek_vectors(added)
         return added
 
     def time_of(self, key: int) -> int:
-        """The time of an item, milliseconds since the epoch, if a family knows it before its texts."""
+        """The time of an item by which equal hits are sorted, milliseconds since the epoch; 0 if it does not count."""
         return 0
 
     def put_item(self, key: int, *, ts_ms: int, hidden: bool = False, place: str | None = None) -> None:
@@ -297,6 +296,11 @@ class Shelf:
         self._ts_ms.rows[slots] = ts_ms
         if place is not None:
             self._place.rows[slots] = self.places.learn(place)
+
+    def put_places(self, slots: Slots, places: Sequence[str]) -> None:
+        """Set where texts are, other than their rows say."""
+        self.version += 1
+        self._place.rows[slots] = self.places.learn_all(places)
 
     def remove(self, key: int, number: int | None = None) -> None:
         """Remove a text of an item, all of them if ``number`` is None."""

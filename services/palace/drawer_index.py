@@ -24,14 +24,14 @@ from ...schemas.facts.tables import FACTS, FACTS_PROJECTION, KG_ENTITIES
 from ...schemas.palace.events import DrawerState
 from ...schemas.palace.layers import drawer_author
 from ...schemas.palace.rules import decayed
-from ...schemas.palace.tables import DRAWER_UPKEEP, DRAWER_USES, DRAWERS, DRAWERS_PROJECTION
+from ...schemas.palace.tables import DRAWER_TEXTS, DRAWER_UPKEEP, DRAWER_USES, DRAWERS, DRAWERS_PROJECTION
 from ...schemas.text.analyzer import STOP_WORDS, tokens_of
 from ..index.arrays import GrowableArray
-from ..index.arrow import Found, Written, values_of
+from ..index.arrow import Found, kept, values_of
 from ..index.cache import HotCache, Indexes
 from ..index.rows import Rows
 from ..index.scoped import ScopedTexts
-from ..index.shelf import Shelf, TextSlot
+from ..index.shelf import TEXT_COLUMNS, Shelf, TextSlot
 from ..index.vectors import NO_ROW
 
 # The knowledge graph as an arm of the palace's search: from the entities that a query names to drawers.
@@ -136,7 +136,6 @@ _COLUMNS: Final = (
     "entry_id",
     "wing",
     "room",
-    "content",
     "memory_type",
     "importance",
     "state",
@@ -145,9 +144,6 @@ _COLUMNS: Final = (
     "source_file",
     "conversation",
     "filed_ms",
-    "text_hash",
-    "terms",
-    "counts",
     "since_seq",
     "until_seq",
     "author_type",
@@ -173,6 +169,7 @@ class HotDrawer:
     decays: int
     author_type: str = ""
     author_name: str = ""
+    conversation: str = ""
 
     @property
     def importance(self) -> float:
@@ -204,7 +201,7 @@ class DrawerIndex(Shelf):
 
     needed: ClassVar[frozenset[str]] = frozenset((DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, FACTS_PROJECTION))
     tables: ClassVar[tuple[Table[Any], ...]] = (
-        DRAWERS, DRAWER_USES, DRAWER_UPKEEP, KG_ENTITIES, FACTS, CHUNK_VECTORS,
+        DRAWERS, DRAWER_TEXTS, DRAWER_USES, DRAWER_UPKEEP, KG_ENTITIES, FACTS, CHUNK_VECTORS,
     )  # fmt: skip
 
     def __init__(self, workspace_id: str, model: str | None) -> None:
@@ -275,14 +272,17 @@ class DrawerIndex(Shelf):
             self._important.clear()
             columns = (values_of(drawers, name) for name in _COLUMNS)
             self._take_drawers([dict(zip(_COLUMNS, values, strict=True)) for values in zip(*columns, strict=True)])
+        texts = rows.of(DRAWER_TEXTS, *TEXT_COLUMNS, order="ts_ms, since_seq")
+        if texts is not None:
+            self._take_texts(texts)
         self.take_vectors(rows)
         self.mentions.take(rows)
 
     def drop(self, table: Table[Any], values: Mapping[str, Any], rows: Rows) -> bool:
-        """See ``Shelf``. A drawer that changes has its row removed and another one written."""
-        if table is not DRAWERS:
+        """See ``Shelf``. A drawer that changes has its row removed and another one written; its text goes with it."""
+        if table not in (DRAWERS, DRAWER_TEXTS):
             return False
-        if values["workspace_id"] == self.workspace_id:
+        if table is DRAWERS and values["workspace_id"] == self.workspace_id:
             written = rows.of(DRAWERS, "key", "until_seq")
             if written is None or not any(
                 key == values["key"] and until is None
@@ -310,16 +310,12 @@ class DrawerIndex(Shelf):
     def _take_drawers(self, rows: list[dict[str, Any]]) -> None:
         ended = {(row["key"], row["since_seq"]) for row in rows if row["until_seq"] is not None}
         opened = {row["key"]: row for row in rows if row["until_seq"] is None}
-        new = []
         for key, row in opened.items():
             gone = (key, row["since_seq"]) in ended  # it was filed and removed by one commit
             if gone or row["superseded_by"] is not None or row["state"] == DrawerState.MERGED:
                 self._forget(key)
                 continue
-            if key not in self.drawers:
-                new.append(row)
-            else:
-                self.put_item(key, ts_ms=int(row["filed_ms"]), place=place_of(row["wing"], row["room"]))
+            self.put_item(key, ts_ms=int(row["filed_ms"]), place=place_of(row["wing"], row["room"]))
             self.drawers[key] = HotDrawer(
                 row["drawer_id"],
                 row["entry_id"],
@@ -333,19 +329,28 @@ class DrawerIndex(Shelf):
                 self._decays.get(key, 0),
                 row["author_type"],
                 row["author_name"],
+                row["conversation"],
             )
             self._key_of[row["drawer_id"]] = key
-        if not new:
-            return
-        slots = self.add(_as_texts(new), [int(row["filed_ms"]) for row in new])
-        self._chain([row["conversation"] for row in new], slots.tolist())
 
-    def _chain(self, conversations: list[str], slots: list[int]) -> None:
+    def _take_texts(self, texts: Found) -> None:
+        """Take in the texts of new drawers; that of a known one never changes."""
+        new = np.array([key in self.drawers and not self.slots.get(key) for key in values_of(texts, "key")], bool)
+        if not new.any():
+            return
+        slots = self.add(kept(texts, new))
+        drawers = [self.at(slot) for slot in slots.tolist()]
+        self.put_places(slots, [place_of(drawer.wing, drawer.room) for drawer in drawers])
         previous = []
-        for conversation, slot in zip(conversations, slots, strict=True):
-            previous.append(self._last_of.get(conversation, NO_ROW) if conversation else NO_ROW)
-            self._last_of[conversation] = slot
+        for drawer, slot in zip(drawers, slots.tolist(), strict=True):
+            talk = drawer.conversation
+            previous.append(self._last_of.get(talk, NO_ROW) if talk else NO_ROW)
+            self._last_of[talk] = slot
         self._previous.append(previous)
+
+    def time_of(self, key: int) -> int:
+        """See ``Shelf``."""
+        return self.drawers[key].filed_ms
 
 
 def place_of(wing: str, room: str) -> str:
@@ -361,16 +366,6 @@ def _is_in(place: str, wing: str | None, room: str | None) -> bool:
 def quote(name: str) -> str:
     """A name of a wing or room without ``/``."""
     return name.replace("%", "%25").replace("/", "%2F")
-
-
-def _as_texts(rows: list[dict[str, Any]]) -> Written:
-    """Drawers as the one text of an item each."""
-    count = len(rows)
-    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in ("key", "text_hash", "terms", "counts")}
-    columns |= {"owner": [""] * count, "place": [place_of(row["wing"], row["room"]) for row in rows]}
-    columns |= {"item": [row["drawer_id"] for row in rows], "number": [0] * count, "first_line": [1] * count}
-    columns |= {"label": [""] * count, "text": [row["content"] for row in rows]}
-    return Written(columns)
 
 
 def drawer_indexes(cache: HotCache) -> Indexes[DrawerIndex]:

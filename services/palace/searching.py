@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from ...schemas.core.texts import MIDDLE_IMPORTANCE
 from ...schemas.core.timestamps import DAY_MS, to_ms
 from ...schemas.palace.operations import PalaceRecipe
 from ...schemas.text.analyzer import Analyzer
@@ -29,6 +28,7 @@ from .drawer_index import UNREAD, DrawerIndex, DrawerUses, HotDrawer, drawer_ind
 
 IMPORTANCE_SHARE: Final = 0.02
 """What one point of importance adds to the default score: 2 %, so that it decides between equal answers."""
+MIDDLE_IMPORTANCE: Final = 3.0
 DAYS_TO_HALF: Final = 30.0
 NEVER_READ: Final = 0.5
 AFFINITY: Final = 0.1

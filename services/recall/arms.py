@@ -253,7 +253,8 @@ def _cosines_of(matrix: VectorMatrix, rows: npt.NDArray[np.integer], query: Vect
         return cosines
     if len(rows) * NARROW_SHARE < len(matrix):
         return _cosines(matrix, rows, query)
-    return _cosines(matrix, None, query)[rows]
+    every = _cosines(matrix, None, query)
+    return every.take(rows)
 
 
 def search_dense(

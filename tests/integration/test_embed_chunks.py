@@ -9,7 +9,7 @@ from support.embedding import until
 from support.events import document
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 
-from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.schemas.core.errors import EmbedderInputRejected
 from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.core.payload import ControlPayload
@@ -23,7 +23,7 @@ from crew_journal.services.documents.index import document_indexes
 from crew_journal.services.facts.index import fact_indexes
 from crew_journal.services.recall.evidence import LEAST_VECTORS
 
-LACKING = """SELECT count(DISTINCT text_hash) FROM memory_chunks c WHERE NOT EXISTS (
+LACKING = """SELECT count(DISTINCT text_hash) FROM chunk_texts c WHERE NOT EXISTS (
     SELECT 1 FROM memory_chunk_vectors v WHERE v.text_hash = c.text_hash AND v.workspace_id = c.workspace_id
     AND v.model = ?)"""
 TEXT = "# Parser\n\n" + "".join(f"- parser note {n} about lexers and more of it\n" for n in range(40))
@@ -44,7 +44,7 @@ async def start(live: MemoryNode, *, with_model: bool = True) -> EmbedChunksReac
 
 async def until_embedded(live: MemoryNode, model: str) -> None:
     async def complete() -> object:
-        [(chunks,)] = live.store.rows("SELECT count(*) FROM memory_chunks")
+        [(chunks,)] = live.store.rows("SELECT count(*) FROM chunk_texts")
         return chunks and live.store.rows(LACKING, [model]) == [(0,)]
 
     await until(complete, "a vector of every chunk")

@@ -166,7 +166,7 @@ async def test_a_model_that_is_away_is_waited_for_and_decides_nothing(live: Memo
 
 
 async def embed(live: MemoryNode, themes: Themes) -> None:
-    from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+    from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 
     await live.react(EmbedChunksReactor, limits=SWIFT_CHUNKS)
 

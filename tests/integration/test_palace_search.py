@@ -9,7 +9,7 @@ from Stemmer import Stemmer
 from support.embedding import until
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 
-from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.schemas.core.payload import ControlPayload
 from crew_journal.schemas.facts.events import FactAsserted, FactEntity
 from crew_journal.schemas.facts.names import entity_id

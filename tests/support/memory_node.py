@@ -20,9 +20,8 @@ from crew_journal.consumers.adapters.outcome import ObservedEmbedder
 from crew_journal.consumers.health.reactor import HealthReactor
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.consumers.models.chunks_reactor import ChunkLimits
 from crew_journal.consumers.models.embed_reactor import EmbedReactor
-from crew_journal.consumers.models.index_reactor import IndexReactor
+from crew_journal.consumers.models.missing_reactor import ChunkLimits, IndexReactor
 from crew_journal.consumers.reacting.sweeping import SweepLimits
 from crew_journal.consumers.reacting.views_reactor import ViewsLimits, ViewsReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext

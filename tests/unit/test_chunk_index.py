@@ -258,7 +258,7 @@ def test_a_search_finds_the_same_after_commits_as_after_a_load_and_only_its_owne
                 for workspace in ("w1", "w2"):
                     index = await node.index(workspace)
                     again = loaded(node.store, workspace)
-                    rows = node.store.rows("SELECT owner, text FROM memory_chunks WHERE workspace_id = ?", [workspace])
+                    rows = node.store.rows("SELECT owner, text FROM chunk_texts WHERE workspace_id = ?", [workspace])
                     for owners in ((A,), (B,), (CREW,), (A, CREW), (B, OTHER)):
                         for word in WORDS:
                             found = found_in(index, word, *owners, limit=1_000)

@@ -53,6 +53,7 @@ from crew_journal.schemas.palace.rules import drawer_id
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import Caller
+from crew_journal.services.index.cache import HotCache
 from crew_journal.services.index.query_embedding import QueryEmbedder
 from crew_journal.services.palace.near import NearDrawers
 from crew_journal.services.palace.reading import PalaceReading
@@ -143,14 +144,12 @@ async def _node(path: Path, embedder: Embedder, activated: OutgoingMessage) -> A
     await host.open()
     await host.fold(raw([activated], 1))
     queries = QueryEmbedder(lambda _: embedder)
-    budget = Settings().hot_index_mb << 20
-    search = DrawerSearch(
-        store, Analyzer(Stemmer.Stemmer), queries, budget_bytes=budget, clock=lambda: datetime.now(UTC)
-    )
+    cache = HotCache(store, Settings().hot_index_mb << 20)
+    search = DrawerSearch(cache, Analyzer(Stemmer.Stemmer), queries, clock=lambda: datetime.now(UTC))
     try:
         yield _Node(store, host, embedder, search)
     finally:
-        search.close()
+        cache.close()
         queries.close()
         await host.close()
         store.close()

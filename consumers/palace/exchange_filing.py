@@ -45,9 +45,8 @@ from ...schemas.palace.exchanges import (
 from ...schemas.palace.rules import drawer_id
 from ...schemas.palace.tables import DRAWER_CENTROIDS, DRAWERS, DRAWERS_PROJECTION, LIVE_DRAWER
 from ...schemas.text.marks import agree, marks_by_kind
-from ..models.chunks_reactor import vector_fact
-from ..models.embed_batch import Embedded, embed_in_pieces
-from ..models.index_rows import known
+from ..models.embed_batch import EmbeddableText, Embedded, embed_in_pieces
+from ..models.missing_rows import known
 from ..reacting.control_facts import encode_control
 
 # Reads of the hot path of the palace: turns of conversations, and drawers with their vectors.
@@ -363,10 +362,9 @@ class Filing:
     async def _file(self, workspace_id: str, model: str | None, generation: int, piece: _Piece) -> None:
         exchange, chunk, head = piece.exchange, piece.chunk, piece.exchange.head
         if piece.vector and model is not None:
-            fact = vector_fact(
-                workspace_id, model, generation, piece.text_hash, piece.vector, piece.entry_id, self._reactor
-            )
-            await self._publish(fact)
+            text = EmbeddableText(workspace_id, piece.text_hash, chunk.text, piece.entry_id)
+            for fact in text.facts(model, generation, piece.vector, None, self._reactor):
+                await self._publish(fact)
         filed = DrawerFiled(
             drawer_id=piece.drawer_id,
             wing=WING,

@@ -8,7 +8,7 @@ them, all by looping over the declared kinds (``schemas/texts``). Entries of the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .table import Int32, Ms, Seq, Table
 
@@ -19,28 +19,29 @@ class TextRow(NamedTuple):
     key: Seq  # of the item (document, drawer, fact, entity): ``ids.name_key`` of workspace and the item's names
     workspace_id: str
     owner: str  # whose memory it is in: ``a-<agent>``, ``c-<crew>``, ``u-<user>`` or ``w``
-    place: str  # where in it: a tier, ``<wing>/<room>``, a namespace; may be empty
     item: str  # by which it is opened: a document's key, a drawer's id, a fact's id
-    number: Int32  # piece of the item, from 0
-    first_line: Int32  # of the item's text, from 1
-    last_line: Int32
-    label: str  # what stands above it, such as headings joined by `` > ``; searched and embedded with the text
     text: str
     text_hash: Seq  # ``ids.hash64`` of what is embedded (``indexed_text``): its vector is stored under it
     terms: bytes  # uint64 term keys, little-endian, each once, sorted
     counts: bytes  # uint16 how often, in the same order
     source_id: str  # id of the entry or write that brought it
     ts_ms: Ms  # when it was said
-    from_ms: Ms | None  # from when it holds, if that is known
-    to_ms: Ms | None  # until when, likewise
-    importance: float  # 1 to 5; 3 where a family does not rank
-    flags: Int32  # bits of the family; a text with ``HIDDEN`` is in no hit
     since_seq: Seq  # of the event that made the row
+    place: str = ""  # where in the owner's memory: a tier, ``<wing>/<room>``, a namespace
+    number: Int32 = 0  # piece of the item, from 0
+    first_line: Int32 = 1  # of the item's text, from 1
+    last_line: Int32 = 1
+    label: str = ""  # what stands above it, such as headings joined by `` > ``; searched and embedded with the text
+    from_ms: Ms | None = None  # from when it holds, if that is known
+    to_ms: Ms | None = None  # until when, likewise
+    importance: float = 3.0  # 1 to 5; 3 where a family does not rank
+    flags: Int32 = 0  # bits of the family; a text with ``HIDDEN`` is in no hit
 
 
-HIDDEN = 1
+HIDDEN: Final = 1
 """Flag: it is not searched and not embedded (blocked by the scanners, superseded, merged)."""
-MIDDLE_IMPORTANCE = 3.0
+WORKSPACE_OWNER: Final = "w"
+"""Owner of what all agents and crews of a workspace share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from ...schemas.context.salience import Freshness, state_of
 from ...schemas.core.errors import InvalidQuery
 from ...schemas.core.limits import RECALL_QUERY_MAX_CHARS
 from ...schemas.core.timestamps import format_ms
+from ...schemas.facts.tables import FACTS_PROJECTION
 from ...schemas.recall.events import MemorySearched
 from ...schemas.recall.evidence import WEAK
 from ..desk import Caller
@@ -117,11 +118,8 @@ class Assembling:
             gathered.drops,
         )
 
-        def assembled() -> tuple[Context, list[FactConflict], tuple[str, ...]]:
-            context = self._assembled(context_input, budget, phase)
-            return context, *self._doubts(caller, gathered, context, now_ms)
-
-        made, conflicts, stale = await asyncio.to_thread(assembled)
+        made = await asyncio.to_thread(self._assembled, context_input, budget, phase)
+        conflicts, stale = await self._doubts(caller, gathered, made, now_ms)
         self._counts["assembled"] += 1
         self._counts["conflicts"] += len(conflicts)
         self._counts["stale"] += len(stale)
@@ -136,21 +134,18 @@ class Assembling:
             hint = "system: shorten it, or raise budget_tokens"
             raise InvalidQuery(str(error), hint=hint, field="system") from None
 
-    def _doubts(
+    async def _doubts(
         self, caller: Caller, gathered: GatheredMemories, context: Context, now_ms: int
     ) -> tuple[list[FactConflict], tuple[str, ...]]:
         """Conflicts of facts in the context, and those of its facts that are not fresh."""
         inside = {item.id for item in context.items if item.source == "fact"}
         if not inside:
             return [], ()
-        with self._indexes.lock:
-            index = self._indexes.fresh(caller.workspace_id)
-            doubted = [
-                conflict
-                for conflict in index.conflicts(now_ms)
-                if conflict.first in inside or conflict.second in inside
-            ]
-            conflicts = shown_conflicts(index, doubted, None)
+        index = await self._indexes.get(caller.workspace_id, self._views.view_seq(FACTS_PROJECTION))
+        doubted = [
+            conflict for conflict in index.conflicts(now_ms) if conflict.first in inside or conflict.second in inside
+        ]
+        conflicts = shown_conflicts(index, doubted, None)
         stale = sorted(
             fact.fact.row.fact_id
             for fact in gathered.facts

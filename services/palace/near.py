@@ -6,13 +6,12 @@ Invariant: only live drawers with a vector of the workspace's active model are n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import numpy as np
 
 from ...schemas.core.ports import NearQuery, NearText
-from ..documents.chunk_search import best_of
 from ..index.vectors import NO_ROW, Vectors, normalised
+from ..recall.arms import ranked
 from .drawer_index import DrawerIndex
 from .searching import DrawerSearch
 
@@ -26,9 +25,9 @@ class NearDrawers:
     async def nearest(self, query: NearQuery) -> list[list[NearText]]:
         """See ``Finder.nearest``."""
         index = await self._search.index(query.workspace_id, query.before)
-        matrix, live = index.texts.matrix, index.texts.live
+        matrix, live = index.vectors, index.live
         own = [index.slot_of(item) for item in query.items]
-        held = [None if slot is None else index.texts.vector_of(slot) for slot in own]
+        held = [None if slot is None else index.vector_of(slot) for slot in own]
         vectors = [np.frombuffer(vector, "<f4") for vector in query.vectors]
         vectors += [np.zeros(0, np.float32) if vector is None else vector[0] for vector in held]
         known = [at for at, vector in enumerate(vectors) if len(vector) == matrix.dim]
@@ -59,6 +58,9 @@ def _cosines(vectors: Vectors, compared: Vectors) -> Vectors:
 
 def _best(index: DrawerIndex, slots: np.ndarray, scores: Vectors, k: int) -> list[NearText]:
     """The best of some slots, without drawers that were removed meanwhile."""
-    live = index.texts.live[slots]
-    best: Sequence[tuple[int, int, float]] = best_of([index.texts], [slots[live]], [scores[live]], k)
-    return [NearText(index.at(slot).drawer_id, cosine) for _, slot, cosine in best]
+    live = index.live[slots]
+    slots, scores = slots[live], scores[live]
+    return [
+        NearText(index.at(int(slots[place])).drawer_id, float(scores[place]))
+        for place in ranked(index, slots, scores, k).tolist()
+    ]

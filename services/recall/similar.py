@@ -18,9 +18,9 @@ from ...schemas.core.ports import NearQuery, NearText, ViewReader
 from ...schemas.models.tables import VECTORS_PROJECTION
 from ...schemas.settings import MIN_SEQ_WAIT_S, SIMILAR_THRESHOLD
 from ..index.arrays import ABSENT
-from ..index.cache import HotCache
 from ..index.documents import EntryColumns
 from ..index.entry_index import HotIndex
+from ..index.entry_slot import EntryIndexes
 from ..index.take import INDEXED_PROJECTIONS
 from ..index.vectors import NO_ROW, VectorMatrix, Vectors, query_vector
 from .arms import NARROW_SHARE, ranked
@@ -109,7 +109,7 @@ class NearEntries:
     switching threads costs as much as a comparison.
     """
 
-    def __init__(self, views: ViewReader, cache: HotCache, *, wait_s: float = MIN_SEQ_WAIT_S) -> None:
+    def __init__(self, views: ViewReader, cache: EntryIndexes, *, wait_s: float = MIN_SEQ_WAIT_S) -> None:
         self._views = views
         self._cache = cache
         self._wait_s = wait_s

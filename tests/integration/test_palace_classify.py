@@ -13,7 +13,7 @@ from support.flaky_publisher import Flaky
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 from support.scripted_chat import Note, ScriptedChat
 
-from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.consumers.palace.classify_reactor import ClassifyLimits, PalaceClassifyReactor
 from crew_journal.consumers.reacting.durable import remaining
 from crew_journal.schemas.core.ids import hash64

@@ -20,9 +20,8 @@ from crew_journal.consumers.adapters.outcome import ObservedEmbedder
 from crew_journal.consumers.health.reactor import HealthReactor
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.consumers.models.chunks_reactor import ChunkLimits
 from crew_journal.consumers.models.embed_reactor import EmbedReactor
-from crew_journal.consumers.models.index_reactor import IndexReactor
+from crew_journal.consumers.models.missing_reactor import ChunkLimits, IndexReactor
 from crew_journal.consumers.reacting.sweeping import SweepLimits
 from crew_journal.consumers.reacting.views_reactor import ViewsLimits, ViewsReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext
@@ -329,14 +328,7 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
             clock=lambda: made[0].now,
         )
         ends.callback(recall.close)
-        drawers = DrawerSearch(
-            base.store,
-            Analyzer(Stemmer),
-            recall.queries,
-            budget_bytes=HOT_INDEX_BYTES,
-            clock=lambda: made[0].now,
-        )
-        ends.callback(drawers.close)
+        drawers = DrawerSearch(recall.cache, Analyzer(Stemmer), recall.queries, clock=lambda: made[0].now)
         made.append(
             MemoryNode(
                 broker,

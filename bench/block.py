@@ -34,7 +34,6 @@ from crew_journal.services.desk import Caller
 from crew_journal.services.documents.learned import Opener
 from crew_journal.services.documents.owned import PromptDocuments
 from crew_journal.services.documents.search import DocumentSearch
-from crew_journal.services.index.texts import ChunkCache
 from crew_journal.services.recall.recall import RecallService
 from crew_journal.services.registry import Registry
 
@@ -124,9 +123,8 @@ async def run(quick: bool, folder: Path) -> Report:
         recall = RecallService(
             store, lambda _: embedder, analyzer=analyzer, budget_bytes=budget, clock=lambda: datetime.now(UTC)
         )
-        chunks = ChunkCache(store, budget, lambda: datetime.now(UTC))
         registry, kept = Registry(store), PromptDocuments(store)
-        search = DocumentSearch(chunks, recall.queries, analyzer=analyzer, memory_on=_is_on)
+        search = DocumentSearch(recall.cache, recall.queries, analyzer=analyzer, memory_on=_is_on)
         unknown = lambda _caller, user, _agent, _session, _seq: Opener(user, user)  # noqa: E731
         blocks = MemoryBlocks(store, registry, kept, search, unknown, clock=lambda: datetime.now(UTC))
         principal = Principal(token_id="t", role=Role.AGENT, workspace_id=workspace, agent_id="ada", crew_id="core")
@@ -168,7 +166,7 @@ async def run(quick: bool, folder: Path) -> Report:
         )
         latencies(report, "500 entries/s written", plain, None, P99_MS, note)
         latencies(report, "500 entries/s written, with a query that ranks topics", ranked, None, P99_MS, note)
-        for part in (blocks, kept, registry, chunks, recall):
+        for part in (blocks, kept, registry, recall):
             part.close()
     return report
 

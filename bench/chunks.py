@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,15 +31,17 @@ from crew_journal.schemas.core.envelope import DocumentWritten
 from crew_journal.schemas.core.ids import hash64, name_key
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.core.table import Table
+from crew_journal.schemas.core.texts import TextRow
 from crew_journal.schemas.documents.events import encode_document
 from crew_journal.schemas.documents.operations import DocumentSearchRequest
-from crew_journal.schemas.documents.tables import CHUNK_VECTORS, CHUNKS, DOCUMENTS
+from crew_journal.schemas.documents.tables import CHUNK_TEXTS, CHUNK_VECTORS, DOCUMENTS
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import Caller
+from crew_journal.services.documents.index import document_indexes
 from crew_journal.services.documents.search import DocumentSearch
+from crew_journal.services.index.cache import HotCache
 from crew_journal.services.index.query_embedding import QueryEmbedder
-from crew_journal.services.index.texts import ChunkCache
 
 P50_MS: Final = 8.0
 PER_DOCUMENT: Final = 50
@@ -101,14 +102,31 @@ def _rows(corpus: Corpus, chunks: int) -> dict[Table[Any], dict[str, list[Any]]]
             text_hash = hash64(text)
             line = 2 * number + 1
             pieces.append(
-                (row_key, WORKSPACE, owner, "topics", key, number, line, line, "Notes", text, text_hash, terms, counts)
+                TextRow(
+                    row_key,
+                    WORKSPACE,
+                    owner,
+                    key,
+                    text,
+                    text_hash,
+                    terms,
+                    counts,
+                    "w_1",
+                    0,
+                    1,
+                    "topics",
+                    number,
+                    line,
+                    line,
+                    "Notes",
+                )
             )
             facts.append(
                 (name_key((WORKSPACE, MODEL, str(n))), WORKSPACE, MODEL, text_hash, DIM, vectors[n].tobytes(), 0, 1)
             )
     return {
         table: dict(zip(table.row._fields, map(list, zip(*rows, strict=True)), strict=True))  # type: ignore[attr-defined] # a NamedTuple
-        for table, rows in ((DOCUMENTS, documents), (CHUNKS, pieces), (CHUNK_VECTORS, facts))
+        for table, rows in ((DOCUMENTS, documents), (CHUNK_TEXTS, pieces), (CHUNK_VECTORS, facts))
     }
 
 
@@ -159,7 +177,7 @@ async def _write(host: Host, seconds: float) -> None:
 async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, query_count: int) -> None:
     embedder = ReadyEmbedder()
     queries = QueryEmbedder(lambda _: embedder)
-    cache = ChunkCache(store, Settings().hot_index_mb << 20, lambda: datetime.now(UTC))
+    cache = HotCache(store, Settings().hot_index_mb << 20)
 
     async def memory_on(_workspace_id: str, _agent_id: str) -> bool:
         return True
@@ -181,10 +199,10 @@ async def _search(report: Report, store: ViewStore, host: Host, corpus: Corpus, 
 
     try:
         began = time.perf_counter()
-        index = await cache.get(WORKSPACE)
+        index = await document_indexes(cache).get(WORKSPACE)
         report.figure("loading the index", (time.perf_counter() - began) * MS, "ms")
-        report.figure("memory of the index", cache.figures().bytes / MB, "MB")
-        scope = sum(len(index.owners[owner]) for owner in (OWNERS[0], "c-crew-0"))
+        report.figure("memory of the index", cache.nbytes / MB, "MB")
+        scope = index.scoped((OWNERS[0], "c-crew-0")).size
         report.sizes["chunks_in_scope"] = scope
         for query in corpus.queries(20, seed=5):
             await ask(query)

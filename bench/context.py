@@ -94,7 +94,7 @@ def layered_over(
 ) -> Node:
     """The node of a store that nothing is written to, for layered memory."""
     analyzer = Analyzer(Stemmer.Stemmer)
-    drawers = DrawerSearch(store, analyzer, recall.queries, budget_bytes=256 << 20, clock=now)
+    drawers = DrawerSearch(recall.cache, analyzer, recall.queries, clock=now)
     node = node_of(store, queries=queries, recall=recall, analyzer=analyzer, clock=now)
     node.put(DrawerSearch, drawers)
     node.put(Registry, Registry(store))

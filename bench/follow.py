@@ -20,6 +20,7 @@ from crew_journal.schemas.core.derived import OutgoingMessage
 from crew_journal.schemas.core.ports import CommittedBatch
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.index.cache import HotCache
+from crew_journal.services.index.entry_slot import EntryIndexes
 
 WARM: Final = 20
 """Commits before those that count."""
@@ -62,7 +63,7 @@ async def run(quick: bool, folder: Path) -> Report:
         await fold_all(host, facts[:vectors])
         cache = _TimedCache(store, Settings().hot_index_mb << 20)
         try:
-            await cache.get(corpus.workspace(0))
+            await EntryIndexes(cache).get(corpus.workspace(0))
             for size in (1, 20):
                 more = Corpus(commits * size, seed=2, prefix=f"g{size}")
                 events = ready_made(more, 0, more.entries)

@@ -27,8 +27,8 @@ from crew_journal.schemas.models.rules import embedded_text
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.cli.exam import Ranking
-from crew_journal.services.index.cache import extend
 from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.index.entry_slot import extend
 from crew_journal.services.index.scope import RecallScope, ScopeKind
 from crew_journal.services.index.vectors import VectorMatrix, query_vector
 from crew_journal.services.recall.asking import Query, query_of

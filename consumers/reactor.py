@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from nats.aio.client import Client
 
-from ..schemas.core.ports import Embedder, Publisher, SimilarReader, ViewReader
+from ..schemas.core.ports import Embedder, Finder, Publisher, ViewReader
 from ..schemas.health.rules import EmbedderFailure
 from ..schemas.settings import Settings
 
@@ -72,11 +72,11 @@ class ReactorContext:
         settings: The node's settings.
         views: The node's views, read only; None in a process without views (``work``), in which reactors that search
             views have nothing to do.
-        similar: Finds the nearest earlier entries of an entry; None likewise.
-        embedding_generation: Sequence of the event that last dropped the embedder's model, 0 if it was never dropped.
-        embedder_for: Returns the embedder of a model in this process, None if there is none.
-        embed_unsettled: Name of a durable → sequences of unacked messages of its embed reactor in this process; None if
-            no such reactor runs here.
+        finder: Finds the nearest texts; None likewise.
+        embedding_generation: Sequence of the embedder's model's last drop, 0 if it was never dropped.
+        embedder_for: What runs a model in this process, None if nothing does.
+        embed_unsettled: Name of a durable → sequences that the embed reactor on it, in this process, took and did not ack
+            yet; None where none runs here.
         subject_key: The key of the hash that names people in events; empty in a process without views.
         embedder_trouble: Returns the current failure of a model's embedder and its beginning, None if there is none.
     """
@@ -88,7 +88,7 @@ class ReactorContext:
     clock: Callable[[], datetime]
     settings: Settings
     views: ViewReader | None = None
-    similar: SimilarReader | None = None
+    finder: Finder | None = None
     embedder_for: Callable[[str], Embedder | None] = lambda _model: None
     embed_unsettled: Callable[[str], frozenset[int] | None] = lambda _durable: None
     embedder_trouble: Callable[[str | None], EmbedderFailure | None] = lambda _model: None

@@ -1,4 +1,4 @@
-"""``memory_documents``, ``memory_versions``, ``memory_chunks``: the documents that their writes make.
+"""``memory_documents``, ``memory_versions``, ``chunk_texts``: the documents that their writes make.
 
 Invariants: a write counts once, by its id in its workspace; a document's text, hash, finding and chunks are functions of its
 writes in stream order, however these were batched. An append costs what it adds: the whole text is read, hashed and stored
@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from ...schemas.core.envelope import DocumentWritten
 from ...schemas.core.ids import hash64, name_key
 from ...schemas.core.table import Tables
+from ...schemas.core.texts import TextRow
 from ...schemas.documents.chunks import Chunk, chunks_of, stable_chunks
 from ...schemas.documents.events import DocumentAction, MemoryConfigUpdated, MemoryVersionsSwept
 from ...schemas.documents.rules import SCAN_OVERLAP, appended_finding, joint
 from ...schemas.documents.tables import (
-    CHUNKS,
+    CHUNK_TEXTS,
     DOCUMENTS,
     DOCUMENTS_PROJECTION,
     MEMORY_CONFIG,
     SWEPT_VERSIONS,
     VERSIONS,
-    ChunkRow,
     DocumentRow,
     MemoryConfigRow,
     VersionRow,
@@ -38,8 +39,11 @@ from ..folds.payloads import decisions
 from ..folds.words import chunk_terms
 from ..projection import Batch, FoldTransaction
 
-_STORED_CHUNKS: Final = f"""SELECT key, first_line, last_line, text_hash FROM {CHUNKS}
+_STORED_CHUNKS: Final = f"""SELECT key, first_line, last_line, text_hash FROM {CHUNK_TEXTS}
     WHERE key IN (SELECT unnest(?::UBIGINT[])) ORDER BY key, number"""
+_SOURCE: Final = f"""SELECT seq, write_id, published_ms FROM {VERSIONS} WHERE workspace_id = ? AND owner = ? AND tier = ?
+    AND doc_key IS NOT DISTINCT FROM ? AND seq >= ? AND bytes >= ? ORDER BY seq LIMIT 1"""
+"""The first write after which the present text was that long."""
 _SWEEP: Final = f"UPDATE {VERSIONS} SET piece = NULL WHERE {SWEPT_VERSIONS}"
 
 
@@ -47,8 +51,8 @@ class DocumentsProjection:
     """Folds writes of documents, sweeps of their versions and settings."""
 
     name: ClassVar = DOCUMENTS_PROJECTION
-    version: ClassVar = 101 + text.VERSION + injection.REVISION
-    tables: ClassVar[Tables] = (DOCUMENTS, VERSIONS, CHUNKS, MEMORY_CONFIG)
+    version: ClassVar = 102 + text.VERSION + injection.REVISION
+    tables: ClassVar[Tables] = (DOCUMENTS, VERSIONS, CHUNK_TEXTS, MEMORY_CONFIG)
     folds: ClassVar = (DocumentWritten, MemoryVersionsSwept, MemoryConfigUpdated)
 
     def __init__(self) -> None:
@@ -105,47 +109,49 @@ class DocumentsProjection:
         stored: dict[int, list[tuple[int, int, int]]] = {key: [] for key in grown}
         for key, *span in tx.rows(_STORED_CHUNKS, [grown]) if grown else ():
             stored[key].append((span[0], span[1], span[2]))
-        added: list[ChunkRow] = []
+        added: list[TextRow] = []
         for key, row in rows.items():
-            chunks: list[ChunkRow] = []
+            chunks: list[Chunk] = []
             first = 0
             if key in stored:
                 known = stored[key]
                 first = stable_chunks([(begin, end) for begin, end, _ in known])
-                chunks = self._chunks(row, first, known[first][0] if first else 1)
+                chunks = chunks_of(row.content, known[first][0] if first else 1)
                 while chunks and first < len(known) and _span(chunks[0]) == known[first]:
                     chunks.pop(0)
                     first += 1
                 for number in range(first, len(known)):
-                    tx.delete(CHUNKS, key=key, number=number)
+                    tx.delete(CHUNK_TEXTS, key=key, number=number)
             else:
                 if key in had:
-                    tx.delete(CHUNKS, key=key)
+                    tx.delete(CHUNK_TEXTS, key=key)
                 if _is_searched(row):
-                    chunks = self._chunks(row, 0, 1)
-            added += chunks
-        tx.add(CHUNKS, added)
+                    chunks = chunks_of(row.content)
+            for number, chunk in enumerate(chunks, first):
+                source = documents[key].source_of(chunk.last_line) or _earlier_source(row, chunk.last_line, tx)
+                added.append(self._text_row(row, number, chunk, source))
+        tx.add(CHUNK_TEXTS, added)
 
-    def _chunks(self, row: DocumentRow, number: int, first_line: int) -> list[ChunkRow]:
-        return [self._chunk_row(row, at, chunk) for at, chunk in enumerate(chunks_of(row.content, first_line), number)]
-
-    def _chunk_row(self, row: DocumentRow, number: int, chunk: Chunk) -> ChunkRow:
+    def _text_row(self, row: DocumentRow, number: int, chunk: Chunk, source: _Source) -> TextRow:
         indexed = chunk.indexed
         terms, counts = chunk_terms(self._analyzer, indexed)
-        return ChunkRow(
+        return TextRow(
             row.key,
             row.workspace_id,
             row.owner,
-            row.tier,
-            row.doc_key,
-            number,
-            chunk.first_line,
-            chunk.last_line,
-            chunk.breadcrumb,
+            row.doc_key or "",
             chunk.text,
             hash64(indexed),
             terms,
             counts,
+            source.write_id,
+            source.published_ms,
+            source.seq,
+            place=row.tier,
+            number=number,
+            first_line=chunk.first_line,
+            last_line=chunk.last_line,
+            label=chunk.breadcrumb,
         )
 
 
@@ -158,8 +164,24 @@ def _is_searched(row: DocumentRow) -> bool:
     return not row.retracted and row.finding is None
 
 
-def _span(chunk: ChunkRow) -> tuple[int, int, int]:
-    return chunk.first_line, chunk.last_line, chunk.text_hash
+def _span(chunk: Chunk) -> tuple[int, int, int]:
+    return chunk.first_line, chunk.last_line, hash64(chunk.indexed)
+
+
+class _Source(NamedTuple):
+    """A write that brought a line."""
+
+    seq: int
+    write_id: str
+    published_ms: int
+
+
+def _earlier_source(row: DocumentRow, line: int, tx: FoldTransaction) -> _Source:
+    """The write of an earlier batch that brought a line, whose chunk was cut anew: once in 500 characters of a list."""
+    until = len("\n".join(row.content.split("\n")[:line]).encode())
+    params = [row.workspace_id, row.owner, row.tier, row.doc_key, row.base_seq, until]
+    [source] = tx.rows(_SOURCE, params)
+    return _Source(*source)
 
 
 class _Document:
@@ -182,6 +204,10 @@ class _Document:
         self._base_seq = 0 if former is None else former.base_seq
         self._writes = 0 if former is None else former.writes
         self._created_ms: int | None = None if former is None else former.created_ms
+        self._newlines = 0 if former is None else former.content.count("\n")
+        self._former_lines = self._newlines + (self._end not in ("", "\n"))
+        self._lines: list[int] = []  # of the text after each write that counts for it
+        self._sources: list[_Source] = []
         self.rebased = False
 
     def take(self, key: int, write: DocumentWritten) -> VersionRow:
@@ -192,6 +218,8 @@ class _Document:
         else:
             self._begin(joint("", write.content) if action == DocumentAction.APPEND else write.content)
             self._base_seq = write.seq
+        self._lines.append(self._newlines + (self._end not in ("", "\n")))
+        self._sources.append(_Source(write.seq, write.write_id, write.published_ms))
         self._retracted = action == DocumentAction.RETRACT
         parent, self._sha256 = self._sha256, self._hash.hexdigest()
         self._writes += 1
@@ -224,6 +252,7 @@ class _Document:
     def _begin(self, content: str) -> None:
         self.rebased = True
         self._pieces, self._bytes, self._end = [], 0, ""
+        self._newlines, self._former_lines, self._lines, self._sources = 0, 0, [], []
         self._hash = hashlib.sha256()
         self._append(content)
 
@@ -232,7 +261,12 @@ class _Document:
         self._pieces.append(piece)
         self._hash.update(encoded)
         self._bytes += len(encoded)
+        self._newlines += piece.count("\n")
         self._end = piece[-1:]
+
+    def source_of(self, line: int) -> _Source | None:
+        """The write of this batch that brought a line; None if an earlier batch did."""
+        return None if line <= self._former_lines else self._sources[bisect_left(self._lines, line)]
 
     def row(self) -> DocumentRow:
         """The document after the last write."""

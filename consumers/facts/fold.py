@@ -1,4 +1,4 @@
-"""``kg_entities`` and ``kg_facts``: the knowledge graph, and what it was at any sequence.
+"""``kg_entities`` and ``kg_facts``: the knowledge graph, and what it was at any sequence; its texts, as they are now.
 
 Invariant: the first assertion of a fact id counts, and so does its first end. An assertion makes a known entity more
 specific and never less: only ``kg.entity_named`` replaces a name or a type that is not the general one. What a reactor
@@ -7,13 +7,14 @@ asserted from a drawer ends when the drawer is superseded or deleted, and holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
 from ...schemas.core.entry import ActorType
 from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.ids import hash64, name_key
-from ...schemas.core.table import Tables
+from ...schemas.core.table import PRESENT, Tables
+from ...schemas.core.texts import WORKSPACE_OWNER, TextRow
 from ...schemas.facts.events import (
     EntityNamed,
     FactAsserted,
@@ -23,9 +24,21 @@ from ...schemas.facts.events import (
     VerificationRequested,
 )
 from ...schemas.facts.names import GENERAL_TYPE, SECOND_MS, second_of, span_of
-from ...schemas.facts.tables import FACTS, FACTS_PROJECTION, KG_ENTITIES, EntityRow, FactRow
+from ...schemas.facts.tables import (
+    DESCRIBED,
+    ENTITY_TEXTS,
+    FACT_TEXTS,
+    FACTS,
+    FACTS_PROJECTION,
+    KG_ENTITIES,
+    EntityRow,
+    FactRow,
+)
 from ...schemas.palace.events import DrawerDeleted, DrawerRestored, DrawerSuperseded
+from ...schemas.text import analyzer as text
+from ...schemas.text.analyzer import Analyzer
 from ..folds.payloads import decisions
+from ..folds.words import fact_terms
 from ..projection import Batch, FoldTransaction
 
 _OfDrawer = DrawerSuperseded | DrawerDeleted | DrawerRestored
@@ -36,13 +49,29 @@ DELETED: Final = "its drawer was deleted"
 _FROM_DRAWERS: Final = f"""SELECT DISTINCT key FROM {FACTS}
     WHERE until_seq IS NULL AND source_drawer_id IN (SELECT unnest(?))"""
 
+_SAME: Final = f"""FROM {KG_ENTITIES} WHERE workspace_id = $1 AND {PRESENT}
+    AND (entity_id IN (SELECT unnest($2)) OR alias_of IN (SELECT unnest($2)))"""
+_NAMING: Final = f"""WITH same AS (SELECT entity_id {_SAME})
+    SELECT key, subject_id, object_id FROM {FACTS} WHERE workspace_id = $1 AND {PRESENT}
+    AND (subject_id IN (FROM same) OR object_id IN (FROM same)) ORDER BY key"""
+"""The facts of a workspace that name these entities, or an alias of one."""
+_FIRST: Final = f"""WITH same AS (SELECT entity_id, coalesce(alias_of, entity_id) AS root {_SAME}),
+    lasting AS (SELECT key, subject_id, object_id, asserted_seq FROM {FACTS}
+        WHERE workspace_id = $1 AND {PRESENT} AND valid_to IS NULL),
+    about AS (SELECT root, key, asserted_seq FROM lasting JOIN same ON entity_id = subject_id
+        UNION ALL SELECT root, key, asserted_seq FROM lasting JOIN same ON entity_id = object_id)
+    SELECT root, arg_min(key, asserted_seq) FROM about GROUP BY root"""
+"""Entity → the first fact about it that has no end."""
+_ALIASES: Final = f"""SELECT alias_of, list_sort(list(name)) FROM {KG_ENTITIES}
+    WHERE workspace_id = $1 AND {PRESENT} AND alias_of IN (SELECT unnest($2)) GROUP BY alias_of"""
+
 
 class FactsProjection:
     """Folds assertions and ends of facts, and names of entities."""
 
     name: ClassVar = FACTS_PROJECTION
-    version: ClassVar = 4
-    tables: ClassVar[Tables] = (KG_ENTITIES, FACTS)
+    version: ClassVar = 104 + text.VERSION
+    tables: ClassVar[Tables] = (KG_ENTITIES, FACTS, FACT_TEXTS, ENTITY_TEXTS)
     folds: ClassVar[tuple[type[_Said], ...]] = (
         FactAsserted,
         FactEnded,
@@ -53,6 +82,11 @@ class FactsProjection:
         DrawerDeleted,
         DrawerRestored,
     )
+
+    def __init__(self) -> None:
+        import Stemmer
+
+        self._analyzer = Analyzer(Stemmer.Stemmer)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Take in the batch's events in stream order."""
@@ -81,16 +115,34 @@ class FactsProjection:
                 entities.mention(event, said.object)
         tx.replace(KG_ENTITIES, list(entities.written.values()), entities.former)
         tx.replace(FACTS, list(facts.written.values()), facts.former)
+        for workspace_id in sorted({event.workspace_id for event, _ in events}):
+            _Texts(workspace_id, entities, facts, tx, self._analyzer).renew()
 
 
 class _Entities:
     """The entities that a batch names: what counts of them now, and the rows to write."""
 
-    def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
+    def __init__(self, events: Sequence[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
         keys = {_key(event, one.entity_id) for event, said in events for one in _named_in(said)}
         self.former = tx.find(KG_ENTITIES, sorted(keys))
         self.written: dict[tuple[int, int], EntityRow] = {}
-        self._open = {row.key: row for row in self.former if row.until_seq is None}
+        self.events = {event.seq: event for event, _ in events}
+        self._tx = tx
+        self._before = {row.key: row for row in self.former if row.until_seq is None}
+        self._open = dict(self._before)
+
+    def changes(self, workspace_id: str) -> Iterable[tuple[EntityRow | None, EntityRow]]:
+        """The entities that were written: what counted before the batch, and what counts now."""
+        for key in sorted({key for key, _ in self.written}):
+            if (row := self._open[key]).workspace_id == workspace_id:
+                yield self._before.get(key), row
+
+    def of(self, workspace_id: str, ids: Iterable[str]) -> dict[str, EntityRow]:
+        """The entities with these ids; call it after the batch's were written."""
+        keys = {name_key((workspace_id, one)): one for one in ids}
+        if unread := sorted(keys.keys() - self._open.keys()):
+            self._open |= {row.key: row for row in self._tx.find(KG_ENTITIES, unread) if row.until_seq is None}
+        return {one: self._open[key] for key, one in keys.items() if key in self._open}
 
     def mention(self, event: EntryRecorded, entity: FactEntity) -> None:
         """An entity that a fact names: new, or known and perhaps of a general type until now."""
@@ -122,15 +174,29 @@ class _Entities:
 class _Facts:
     """The facts that a batch asserts or ends: what counts of them now, and the rows to write."""
 
-    def __init__(self, events: Iterable[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
-        events = list(events)
+    def __init__(self, events: Sequence[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
         keys = {_key(event, fact_id) for event, said in events for fact_id in _fact_ids(said)}
         drawers = sorted({said.drawer_id for _, said in events if isinstance(said, _OfDrawer)})
         if drawers:
             keys.update(int(key) for (key,) in tx.rows(_FROM_DRAWERS, [drawers]))
         self.former = tx.find(FACTS, sorted(keys))
         self.written: dict[tuple[int, int], FactRow] = {}
-        self._open = {row.key: row for row in self.former if row.until_seq is None}
+        self._tx = tx
+        self._before = {row.key: row for row in self.former if row.until_seq is None}
+        self._open = dict(self._before)
+
+    def changes(self, workspace_id: str) -> Iterable[tuple[FactRow | None, FactRow]]:
+        """The facts that were written: what counted before the batch, and what counts now."""
+        for key in sorted({key for key, _ in self.written}):
+            if (row := self._open[key]).workspace_id == workspace_id:
+                yield self._before.get(key), row
+
+    def of(self, keys: Iterable[int]) -> list[FactRow]:
+        """The facts with these keys; call it after the batch's were written."""
+        wanted = sorted(keys)
+        if unread := [key for key in wanted if key not in self._open]:
+            self._open |= {row.key: row for row in self._tx.find(FACTS, unread) if row.until_seq is None}
+        return [self._open[key] for key in wanted]
 
     def add(self, event: EntryRecorded, said: FactAsserted) -> bool:
         """Add a fact; False if its id is known."""
@@ -244,6 +310,147 @@ class _Facts:
         """What counts of a fact from an event on."""
         self.written[known.key, known.since_seq] = known._replace(until_seq=event.seq)
         self._open[known.key] = self.written[known.key, event.seq] = known._replace(**changes, since_seq=event.seq)
+
+
+class _Texts:
+    """The texts of a workspace whose facts or entities a batch changed."""
+
+    def __init__(
+        self, workspace_id: str, entities: _Entities, facts: _Facts, tx: FoldTransaction, analyzer: Analyzer
+    ) -> None:
+        self._workspace_id = workspace_id
+        self._entities = entities
+        self._facts = facts
+        self._tx = tx
+        self._analyzer = analyzer
+
+    def renew(self) -> None:
+        """Write the texts of what the batch changed, and of what names an entity that it renamed."""
+        renamed: set[str] = set()
+        changed: set[str] = set()  # entities whose first fact may be another one than before
+        mentioned: set[str] = set()  # entities about which there may be a first fact now
+        for before, after in self._entities.changes(self._workspace_id):
+            if before is None and after.alias_of is None:
+                mentioned.add(after.entity_id)
+                continue
+            changed.update(filter(None, (after.entity_id, after.alias_of, before and before.alias_of)))
+            if before is not None and (before.name, before.alias_of) != (after.name, after.alias_of):
+                renamed.add(after.entity_id)
+        added: list[FactRow] = []
+        ended: dict[int, FactRow] = {}
+        for former, fact in self._facts.changes(self._workspace_id):
+            if former is None:
+                added.append(fact)
+            elif former.valid_to != fact.valid_to:
+                ended[fact.key] = fact
+        naming = self._tx.rows(_NAMING, [self._workspace_id, sorted(renamed)]) if renamed else []
+        self._facts_in_words([*added, *self._facts.of(int(key) for key, _, _ in naming)], ended)
+        ends = {end for _, *both in naming for end in both}
+        ends |= {end for fact in ended.values() for end in (fact.subject_id, fact.object_id)}
+        changed |= {entity.entity_id for entity in self._roots(ends).values()}
+        self._entities_in_words(changed, mentioned, added)
+
+    def _roots(self, ids: Iterable[str]) -> dict[str, EntityRow]:
+        """Id → its entity, that of an alias the one that it names."""
+        known = self._entities.of(self._workspace_id, ids)
+        meant = self._entities.of(self._workspace_id, {row.alias_of for row in known.values() if row.alias_of})
+        return {one: meant.get(row.alias_of or "", row) for one, row in known.items()}
+
+    def _facts_in_words(self, facts: Sequence[FactRow], ended: dict[int, FactRow]) -> None:
+        """Write the texts of facts that are new or name a renamed entity, and the spans of those that ended."""
+        ends = {end for fact in facts for end in (fact.subject_id, fact.object_id)}
+        names, roots = self._entities.of(self._workspace_id, ends), self._roots(ends)
+        known = {row.key: row for row in self._tx.find(FACT_TEXTS, sorted({*ended, *(fact.key for fact in facts)}))}
+        rows = {key: known[key]._replace(from_ms=fact.from_ms, to_ms=fact.to_ms) for key, fact in ended.items()}
+        for fact in facts:
+            subject, object_ = roots[fact.subject_id].name, roots[fact.object_id].name
+            words = f"{names[fact.subject_id].name} {fact.predicate} {names[fact.object_id].name}"
+            terms = fact_terms(self._analyzer, f"{subject} {fact.predicate} {object_} {fact.text or ''}")
+            rows[fact.key] = _fact_text(fact, fact.text or words, *terms)
+        former = [known[key] for key in rows if key in known]
+        self._tx.replace(FACT_TEXTS, list(rows.values()), former)
+
+    def _entities_in_words(self, changed: set[str], mentioned: set[str], added: Sequence[FactRow]) -> None:
+        """Write the texts of entities."""
+        roots = self._roots({end for fact in added for end in (fact.subject_id, fact.object_id)})
+        first: dict[str, int] = {}
+        for fact in sorted(added, key=lambda fact: fact.asserted_seq):
+            for end in (fact.subject_id, fact.object_id) if fact.valid_to is None else ():
+                first.setdefault(roots[end].entity_id, fact.key)
+        keys = {name_key((self._workspace_id, one)): one for one in sorted({*changed, *mentioned, *first})}
+        former = {keys[row.key]: row for row in self._tx.find(ENTITY_TEXTS, sorted(keys))}
+        changed |= {one for one in first if one in former and not former[one].flags & DESCRIBED}
+        aliases: dict[str, list[str]] = {}
+        if changed:
+            params = [self._workspace_id, sorted(changed)]
+            first |= dict.fromkeys(changed, 0) | dict(self._tx.rows(_FIRST, params))
+            aliases = dict(self._tx.rows(_ALIASES, params))
+        words = self._words({key for key in first.values() if key})
+        rows = []
+        for one, entity in self._entities.of(self._workspace_id, keys.values()).items():
+            known = former.get(one)
+            if entity.alias_of is not None:
+                if known is not None:
+                    self._tx.delete(ENTITY_TEXTS, key=known.key)
+                continue
+            if one in changed or known is None:
+                row = self._entity_text(entity, aliases.get(one, []), words.get(first.get(one, 0), ""), known)
+                if row != known:
+                    rows.append(row)
+        self._tx.replace(ENTITY_TEXTS, rows, [former[row.item] for row in rows if row.item in former])
+
+    def _words(self, keys: Iterable[int]) -> dict[int, str]:
+        """Subject, predicate and object of facts."""
+        facts = self._facts.of(keys)
+        roots = self._roots({end for fact in facts for end in (fact.subject_id, fact.object_id)})
+        return {
+            fact.key: f"{roots[fact.subject_id].name} {fact.predicate} {roots[fact.object_id].name}" for fact in facts
+        }
+
+    def _entity_text(self, entity: EntityRow, aliases: list[str], fact: str, known: TextRow | None) -> TextRow:
+        typed = entity.name if entity.type == GENERAL_TYPE else f"{entity.name} ({entity.type})"
+        words = ". ".join(part for part in (", ".join((typed, *aliases)), fact) if part)
+        event = self._entities.events.get(entity.since_seq)
+        if event is not None:
+            source_id, ts_ms = event.entry.id, event.published_ms
+        else:
+            assert known is not None  # an entity has a text since it was named
+            source_id, ts_ms = known.source_id, known.ts_ms
+        terms, counts = fact_terms(self._analyzer, words)
+        return TextRow(
+            entity.key,
+            entity.workspace_id,
+            WORKSPACE_OWNER,
+            entity.entity_id,
+            words,
+            hash64(words),
+            terms,
+            counts,
+            source_id,
+            ts_ms,
+            entity.since_seq,
+            flags=DESCRIBED if fact else 0,
+        )
+
+
+def _fact_text(fact: FactRow, words: str, terms: bytes, counts: bytes) -> TextRow:
+    return TextRow(
+        fact.key,
+        fact.workspace_id,
+        WORKSPACE_OWNER,
+        fact.fact_id,
+        words,
+        fact.text_hash,
+        terms,
+        counts,
+        fact.entry_id,
+        fact.asserted_ms,
+        fact.asserted_seq,
+        place=fact.namespace,
+        last_line=words.count("\n") + 1,
+        from_ms=fact.from_ms,
+        to_ms=fact.to_ms,
+    )
 
 
 def _named_in(said: _Said) -> Iterable[FactEntity]:

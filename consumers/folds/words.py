@@ -275,7 +275,7 @@ def _date(day: int) -> bytes:
     return date_prefix(day * DAY_MS).encode() + b" "
 
 
-# The terms of a chunk in the form of a row of ``memory_chunks``.
+# The terms of a text, as a ``TextRow`` holds them.
 
 
 _MOST: Final = 2**16 - 1
@@ -283,6 +283,15 @@ _MOST: Final = 2**16 - 1
 
 def chunk_terms(analyzer: Analyzer, text: str) -> tuple[bytes, bytes]:
     """The terms of a text as uint64 keys, each once and sorted, and how often each occurs as uint16; little-endian."""
-    keys = analyzer.terms(text) + analyzer.further_terms(text) + analyzer.stop_keys(text)
+    return counted_terms(analyzer.terms(text) + analyzer.further_terms(text) + analyzer.stop_keys(text))
+
+
+def fact_terms(analyzer: Analyzer, text: str) -> tuple[bytes, bytes]:
+    """As ``chunk_terms``, without stop words: facts and names of entities are a few words, of which none is common."""
+    return counted_terms(analyzer.terms(text) + analyzer.further_terms(text))
+
+
+def counted_terms(keys: list[int]) -> tuple[bytes, bytes]:
+    """Term keys, each once and sorted, and how often each occurs; as ``chunk_terms``."""
     terms, counts = np.unique(np.array(keys, "<u8"), return_counts=True)
     return terms.tobytes(), np.minimum(counts, _MOST).astype("<u2").tobytes()

@@ -14,9 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...schemas.core.derived import OutgoingMessage
 from ...schemas.core.entry import Severity
-from ...schemas.core.ids import derived_id
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.timestamps import DAY_MS, format_ms, parse_ts, to_ms
 from ...schemas.entries.tables import ARCHIVED, ENTRIES, ENTRIES_PROJECTION
@@ -27,7 +25,6 @@ from ...schemas.models.tables import EMBEDDINGS, VECTORS_PROJECTION, active_in, 
 from ...schemas.recall.tables import RECEIPTS
 from ...schemas.relations.tables import RELATIONS, RELATIONS_PROJECTION
 from ...schemas.sweeps.rules import HEALTH, Sweep
-from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 
 # Reads the figures of a memory's health, for a workspace and each of its crews: counts by SQL, nearest cosines by
@@ -263,24 +260,18 @@ class HealthReactor(SweepReactor):
         for figures in measured:
             recorded = judged(figures, tick, trouble)
             counts[recorded.band or "no_data"] += 1
-            await self.publish(self._fact(recorded, tick))
+            subject = f"crew {recorded.crew_id}" if recorded.crew_id is not None else "the workspace"
+            result = "no data" if recorded.band is None else f"{recorded.band}, {recorded.score:.1f} of 100"
+            await self.record_of(
+                tick,
+                recorded,
+                f"crew/{recorded.crew_id or ''}",
+                f"memory health of {subject}: {result}",
+                severity=_SEVERITY.get(recorded.band or "", Severity.INFO),
+                ts_ms=tick.due_ms,
+                crew_id=recorded.crew_id,
+            )
         return Swept(counts)
-
-    def _fact(self, recorded: HealthRecorded, tick: Tick) -> OutgoingMessage:
-        cause = f"{tick.workspace_id}/{tick.entry_id}"
-        subject = f"crew {recorded.crew_id}" if recorded.crew_id is not None else "the workspace"
-        result = "no data" if recorded.band is None else f"{recorded.band}, {recorded.score:.1f} of 100"
-        return encode_control(
-            tick.workspace_id,
-            recorded,
-            fact_id=derived_id(self.name, self.version, cause, f"crew/{recorded.crew_id or ''}"),
-            cause=tick.entry_id,
-            reactor=self.identity,
-            summary=f"memory health of {subject}: {result}",
-            severity=_SEVERITY.get(recorded.band or "", Severity.INFO),
-            ts_ms=tick.due_ms,
-            crew_id=recorded.crew_id,
-        )
 
 
 def at_that_time(trouble: EmbedderFailure | None, due_ms: int) -> EmbedderFailure | None:

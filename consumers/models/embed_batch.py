@@ -16,13 +16,14 @@ from nats.aio.msg import Msg
 from pydantic_core import from_json
 
 from ...schemas.catalogue import info_of
-from ...schemas.core.derived import FLOAT_BYTES
+from ...schemas.core.derived import FLOAT_BYTES, OutgoingMessage, encode_vector
 from ...schemas.core.entry import JournalEntry
-from ...schemas.core.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
+from ...schemas.core.envelope import ChunkVectorDerived, EntryRecorded, TokenBitsDerived, VectorDerived
 from ...schemas.core.errors import EmbedderBadAnswer, EmbedderError, FoldError
 from ...schemas.core.ports import Embedder, TokenBits, TokenEmbedder
 from ...schemas.core.subjects import Family, parse_subject
 from ...schemas.decode import UPCASTERS, decode
+from ...schemas.models.events import encode_chunk_vector, encode_token_bits
 from ...schemas.models.rules import (
     ALWAYS,
     EMBEDDABLE,
@@ -37,6 +38,10 @@ from ...schemas.settings import EMBED_INPUT_BYTES
 from ..feed.messages import position_of
 from ..reacting.pull import deliveries
 
+EMBED_VERSION: Final = 1
+"""Version of the embed reactor, a part of the ids of vectors of entries, whichever reactor publishes them."""
+TEXTS_VERSION: Final = 1
+"""Likewise of ``embed_chunks``, for vectors of texts."""
 TEXT_HASH_BYTES: Final = 16
 """BLAKE2b-128 of the embedded text, UTF-8."""
 
@@ -95,6 +100,24 @@ class Embeddable:
             reactor=reactor,
         )
 
+    @property
+    def key(self) -> int:
+        """See ``Missing``."""
+        return self.seq
+
+    @property
+    def source_id(self) -> str:
+        """See ``Missing``."""
+        return self.entry.id
+
+    def facts(
+        self, model: str, generation: int, vector: bytes, tokens: TokenBits | None, reactor: str
+    ) -> list[OutgoingMessage]:
+        """The token bits, if there are any, then the vector: an entry with a vector has its token bits."""
+        bits = self.token_bits(model, tokens, reactor)
+        facts = [] if bits is None else [encode_token_bits(bits, EMBED_VERSION, generation)]
+        return [*facts, encode_vector(self.vector(model, vector, reactor), EMBED_VERSION, generation)]
+
     def token_bits(self, model: str, tokens: TokenBits | None, reactor: str) -> TokenBitsDerived | None:
         """The fact with the bits of its word pieces; None if it is not a turn of a conversation or has no bits."""
         if tokens is None or not tokens.bits or not info_of(self.entry.entry_type).conversation:
@@ -112,6 +135,39 @@ class Embeddable:
             published_ms=0,
             reactor=reactor,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddableText:
+    """A text of a ``TextKind`` to embed.
+
+    Attributes:
+        key: Its text hash.
+        text: At most 4,096 bytes.
+        source_id: Id of the entry or write that brought it.
+    """
+
+    workspace_id: str
+    key: int
+    text: str
+    source_id: str
+
+    def facts(
+        self, model: str, generation: int, vector: bytes, _tokens: TokenBits | None, reactor: str
+    ) -> list[OutgoingMessage]:
+        """Its vector, or (an empty one) a tombstone; the id of the fact does not depend on the reactor."""
+        fact = ChunkVectorDerived(
+            seq=0,
+            workspace_id=self.workspace_id,
+            model=model,
+            text_hash=self.key,
+            dim=len(vector) // FLOAT_BYTES,
+            vector=vector,
+            write_id=self.source_id,
+            published_ms=0,
+            reactor=reactor,
+        )
+        return [encode_chunk_vector(fact, TEXTS_VERSION, generation)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +189,34 @@ class HasText(Protocol):
     @property
     def text(self) -> str:
         """Its text, at most 4,096 bytes."""
+        ...
+
+
+class Missing(HasText, Protocol):
+    """What lacks a vector."""
+
+    @property
+    def key(self) -> int:
+        """Names it among those of its reactor."""
+        ...
+
+    @property
+    def source_id(self) -> str:
+        """Id of the entry or write that brought it."""
+        ...
+
+    def facts(
+        self, model: str, generation: int, vector: bytes, tokens: TokenBits | None, reactor: str
+    ) -> Sequence[OutgoingMessage]:
+        """The facts to publish, the vector last; an empty one is a tombstone: the model refuses the text.
+
+        Args:
+            model: The model.
+            generation: Sequence of its last drop, a part of the facts' ids.
+            vector: Little-endian float32.
+            tokens: The bits of its word pieces, None if the model gives none.
+            reactor: ``name@version`` of the reactor that publishes them.
+        """
         ...
 
 

@@ -27,12 +27,11 @@ from nats.errors import Error as NatsError
 from pydantic_core import from_json
 
 from ...schemas.access.events import WorkspaceConfigured
-from ...schemas.core.derived import encode_vector
 from ...schemas.core.errors import BrokerError, EmbedderError, EmbedderInputRejected, EmbedderUnavailable, FoldError
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.ports import Embedder, Published, Publisher, TokenBits
 from ...schemas.core.subjects import control_subject
-from ...schemas.models.events import ReindexRequested, encode_token_bits
+from ...schemas.models.events import ReindexRequested
 from ...schemas.models.rules import FIRST, POLICIES
 from ...schemas.settings import EMBED_BATCH
 from ..feed.jetstream import EMBED_ACK_PENDING
@@ -41,6 +40,7 @@ from ..reacting.durable import Durable
 from ..reacting.pull_reactor import PullLimits, PullReactor
 from ..reactor import Reactor, ReactorContext, ReactorStatus
 from .embed_batch import (
+    EMBED_VERSION,
     FILTER_SUBJECTS,
     DeliveredEntry,
     Embedded,
@@ -131,7 +131,7 @@ class EmbedReactor(PullReactor):
     """
 
     name: ClassVar[str] = "embed"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = EMBED_VERSION
     waits_for: ClassVar[tuple[type[Exception], ...]] = (EmbedderError, BrokerError, NatsError)
 
     def __init__(
@@ -289,13 +289,11 @@ class EmbedReactor(PullReactor):
             raise failure
 
     async def _publish_all(self, candidate: DeliveredEntry, vector: bytes, tokens: TokenBits | None) -> Published:
-        """Publish an entry's facts, the vector last: an entry with a vector has its token bits, if there are any."""
-        model = self._embedder.model_id
-        bits = candidate.token_bits(model, tokens, self.identity)
-        if bits is not None:
-            await self.publish(encode_token_bits(bits, self.version, self._generation))
-        fact = candidate.vector(model, vector, self.identity)
-        return await self.publish(encode_vector(fact, self.version, self._generation))
+        """Publish an entry's facts; returns the ack of the vector."""
+        *before, fact = candidate.facts(self._embedder.model_id, self._generation, vector, tokens, self.identity)
+        for bits in before:
+            await self.publish(bits)
+        return await self.publish(fact)
 
     async def _put_off(self, piece: Failed[DeliveredEntry]) -> None:
         candidate, limits = piece.candidate, self._limits

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from ...schemas.core.errors import Unavailable
-from ...schemas.core.ids import derived_id
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import DAY_MS
@@ -49,7 +48,6 @@ from ...schemas.operators.tables import (
 )
 from ...schemas.standing.tables import RETRACTIONS, STANDINGS_PROJECTION
 from ...schemas.sweeps.rules import OPERATORS, Sweep
-from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 from .prompt import Facts, question
 
@@ -289,21 +287,16 @@ class OperatorsReactor(SweepReactor):
             model=None if self._chat is None else self._chat.model_id,
         )
         subject = f"card of agent {person.agent_id}" if person.agent_id is not None else "operator model"
-        fact = encode_control(
-            tick.workspace_id,
+        await self.record_of(
+            tick,
             payload,
-            fact_id=derived_id(
-                self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", f"{subject}/{person.hashed}"
-            ),
-            cause=tick.entry_id,
-            reactor=self.identity,
-            summary=f"{subject} of {slug_of(person.hashed)}: {', '.join(fact.key for fact in facts)}",
+            f"{subject}/{person.hashed}",
+            f"{subject} of {slug_of(person.hashed)}: {', '.join(fact.key for fact in facts)}",
             ts_ms=tick.due_ms,
             crew_id=person.crew_id,
             data_subject_id=person.user,
             refs={"derived_from": list(dict.fromkeys([tick.entry_id, *(fact.entry_id for fact in facts)]))},
         )
-        await self.publish(fact)
 
 
 REACTORS: Final = {"operators": OperatorsReactor.create}

@@ -1,4 +1,4 @@
-"""``drawers``, their uses and upkeep, ``drawer_centroids`` and ``palace_identities``: the palace.
+"""``drawers``, their texts, uses and upkeep, ``drawer_centroids`` and ``palace_identities``: the palace.
 
 Invariant: of two filings of one drawer the first counts until the drawer is deleted, pruned, merged or superseded; an event
 about a drawer that does not exist changes nothing.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from ...schemas.core.entry import ActorType
@@ -16,6 +16,7 @@ from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.ids import hash64, name_key
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.table import Tables
+from ...schemas.core.texts import WORKSPACE_OWNER, TextRow
 from ...schemas.core.timestamps import DAY_MS, parse_ts, to_ms
 from ...schemas.palace.events import (
     MOST_IMPORTANCE,
@@ -39,6 +40,7 @@ from ...schemas.palace.rules import ACTIVE_MS, DECAY_AGE_DAYS, DECAY_FLOOR, DECA
 from ...schemas.palace.tables import (
     ACTIVE_DRAWERS,
     DRAWER_CENTROIDS,
+    DRAWER_TEXTS,
     DRAWER_UPKEEP,
     DRAWER_USES,
     DRAWERS,
@@ -358,8 +360,8 @@ class DrawersProjection:
     """Folds ``drawer.*``, and what says that drawers were read."""
 
     name: ClassVar = DRAWERS_PROJECTION
-    version: ClassVar = 5 + text.VERSION
-    tables: ClassVar[Tables] = (DRAWERS, DRAWER_USES, DRAWER_UPKEEP, DRAWER_CENTROIDS, PALACE_IDENTITIES)
+    version: ClassVar = 6 + text.VERSION
+    tables: ClassVar[Tables] = (DRAWERS, DRAWER_TEXTS, DRAWER_USES, DRAWER_UPKEEP, DRAWER_CENTROIDS, PALACE_IDENTITIES)
     folds: ClassVar[Folds] = (DrawerFiled, *_FOLDS)
 
     def __init__(self) -> None:
@@ -370,7 +372,8 @@ class DrawersProjection:
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Fold each event in stream order; new drawers are written together."""
         new: dict[int, DrawerRow] = {}
-        for event in batch.control(DrawerFiled, *_FOLDS):
+        events = batch.control(DrawerFiled, *_FOLDS)
+        for event in events:
             if event.entry.entry_type == DrawerFiled.ENTRY_TYPE:
                 row = self._row(event)
                 if row.key not in new and not (former := _rows(tx, event, row.drawer_id)):
@@ -383,6 +386,19 @@ class DrawersProjection:
             new.clear()
             _BY_TYPE[event.entry.entry_type](event, tx)
         tx.add(DRAWERS, list(new.values()))
+        self._renew_texts({name_key((event.workspace_id, name)) for event in events for name in _named_in(event)}, tx)
+
+    def _renew_texts(self, keys: set[int], tx: FoldTransaction) -> None:
+        """Make the texts of these drawers those of their rows."""
+        if not keys:
+            return
+        live = {row.key: row for row in tx.find(DRAWERS, sorted(keys)) if row.until_seq is None and _counts(row)}
+        former = {row.key: row for row in tx.find(DRAWER_TEXTS, sorted(keys))}
+        for key in former.keys() - live.keys():
+            tx.delete(DRAWER_TEXTS, key=key)
+        texts = {key: _text_row(row) for key, row in live.items()}
+        changed = [row for key, row in texts.items() if row != former.get(key)]
+        tx.replace(DRAWER_TEXTS, changed, [former[row.key] for row in changed if row.key in former])
 
     def _row(self, event: EntryRecorded) -> DrawerRow:
         filed = payload_of(event, DrawerFiled)
@@ -417,6 +433,33 @@ class DrawersProjection:
             author_name=event.entry.actor_id or "",
             author_crew=event.entry.crew_id,
         )
+
+
+def _named_in(event: EntryRecorded) -> Iterable[str]:
+    """The drawers that an event is about."""
+    payload = event.entry.payload
+    if event.entry.entry_type.startswith("drawer."):
+        yield from payload.get("drawer_ids", ())
+        yield from (payload[name] for name in ("drawer_id", "into") if name in payload)
+
+
+def _text_row(row: DrawerRow) -> TextRow:
+    return TextRow(
+        row.key,
+        row.workspace_id,
+        WORKSPACE_OWNER,
+        row.drawer_id,
+        row.content,
+        row.text_hash,
+        row.terms,
+        row.counts,
+        row.entry_id,
+        row.filed_ms,
+        row.since_seq,
+        place=f"{row.wing}/{row.room}",
+        last_line=row.content.count("\n") + 1,
+        importance=row.importance,
+    )
 
 
 PROJECTION = DrawersProjection

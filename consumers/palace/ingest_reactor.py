@@ -81,7 +81,10 @@ class PalaceIngestReactor(ViewsReactor):
     def prepare(self) -> None:
         """Create the filing part, with the thresholds of the settings."""
         thresholds = thresholds_of(self._context.settings)
-        self._filing = Filing(self._views, self.publish, self._context.embedder_for, thresholds, self.identity)
+        context = self._context
+        self._filing = Filing(
+            self._views, context.finder, self.publish, context.embedder_for, thresholds, self.identity
+        )
         self._done: OrderedDict[str, None] = OrderedDict()
         self._running = 0
         self._followed: dict[str, int] = {}

@@ -16,14 +16,12 @@ import base64
 from datetime import UTC, datetime
 from typing import Final
 
-from ...schemas.core.ids import derived_id
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.timestamps import DAY_MS
 from ...schemas.models.tables import active_in, read_active_models
 from ...schemas.palace.events import CentroidComputed, DrawerPruned
 from ...schemas.palace.rules import pruned
 from ...schemas.sweeps.rules import DECAY
-from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import Tick, TickReactor
 from .classify_reads import NEEDS, fading_in, new_centroids
 
@@ -77,16 +75,8 @@ class PalaceMaintainReactor(TickReactor):
             self._counts["centroids"] += 1
 
     async def _decide(self, tick: Tick, payload: ControlPayload, name: str, summary: str) -> None:
-        cause = f"{tick.workspace_id}/{tick.due_ms // DAY_MS}"
-        fact = encode_control(
-            tick.workspace_id,
-            payload,
-            fact_id=derived_id(self.name, self.version, cause, name),
-            cause=tick.entry_id,
-            reactor=self.identity,
-            summary=summary,
-        )
-        await self.publish(fact)
+        day = str(tick.due_ms // DAY_MS)
+        await self.record(tick.workspace_id, payload, name, cause=tick.entry_id, summary=summary, key=day)
 
 
 REACTORS: Final = {"palace_maintain": PalaceMaintainReactor.create}

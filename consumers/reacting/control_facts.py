@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import orjson
 
@@ -21,6 +21,17 @@ from ...schemas.core.subjects import control_subject
 from ...schemas.core.timestamps import format_ms
 
 _CONTENT_BYTES: Final = 16
+
+
+class FactFields(TypedDict, total=False):
+    """What a fact may say beside its payload; see ``encode_control``."""
+
+    severity: Severity
+    ts_ms: int | None
+    crew_id: str | None
+    priority: Priority
+    refs: Mapping[str, list[str]] | None
+    data_subject_id: str | None
 
 
 def encode_control(

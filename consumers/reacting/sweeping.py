@@ -15,7 +15,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Unpack
 
 import structlog
 from nats.aio.msg import Msg
@@ -26,6 +26,7 @@ from ...schemas.core.entry import Severity
 from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.errors import BrokerError, CrewJournalError, FoldError, ViewsBehind
 from ...schemas.core.ids import derived_id
+from ...schemas.core.payload import ControlPayload
 from ...schemas.core.subjects import Family
 from ...schemas.core.timestamps import parse_ts, to_ms
 from ...schemas.decode import decode
@@ -33,7 +34,7 @@ from ...schemas.entries.tables import ENTRIES
 from ...schemas.sweeps.events import SweepFinished, SweepTicked
 from ...schemas.sweeps.rules import Sweep
 from ..feed.jetstream import SWEEP_ACK_PENDING
-from .control_facts import encode_control
+from .control_facts import FactFields
 from .pull_reactor import places
 from .views_reactor import ViewsLimits, ViewsReactor
 
@@ -117,6 +118,12 @@ class TickReactor(ViewsReactor):
                 await self.on_tick(tick)
             await self._leases.ack(message)
 
+    async def record_of(
+        self, tick: Tick, payload: ControlPayload, n: str, summary: str, **fields: Unpack[FactFields]
+    ) -> str:
+        """Publish what a sweep found or did; see ``record``."""
+        return await self.record(tick.workspace_id, payload, n, cause=tick.entry_id, summary=summary, **fields)
+
     @abstractmethod
     async def on_tick(self, tick: Tick) -> None:
         """Handle a tick; the views have folded the tick and everything that this reactor published before."""
@@ -149,16 +156,9 @@ class SweepReactor(TickReactor):
             {"sweep": self.sweep.name, "due": tick.due, "counts": dict(swept.counts), "error": swept.error}
         )
         figures = ", ".join(f"{name} {count}" for name, count in swept.counts.items()) or "nothing to do"
-        fact = encode_control(
-            tick.workspace_id,
-            finished,
-            fact_id=fact_id,
-            cause=tick.entry_id,
-            reactor=self.identity,
-            summary=f"{self.sweep.name} sweep of {tick.due}: {'broken off, ' if swept.error else ''}{figures}",
-            severity=Severity.WARN if swept.error else swept.severity,
-        )
-        await self.publish(fact)
+        summary = f"{self.sweep.name} sweep of {tick.due}: {'broken off, ' if swept.error else ''}{figures}"
+        severity = Severity.WARN if swept.error else swept.severity
+        await self.record_of(tick, finished, "finished", summary, severity=severity)
 
     def _durable_name(self) -> str:
         return f"sweep-{self.name}-v{self.version}"

@@ -13,16 +13,20 @@ import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Self, Unpack
 
 from nats.aio.msg import Msg
 
+from ...schemas.core.entry import MAX_SUMMARY
 from ...schemas.core.errors import EmbedderError, FoldError, ViewsBehind
+from ...schemas.core.ids import derived_id
+from ...schemas.core.payload import ControlPayload
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.subjects import parse_subject
 from ...schemas.models.chat import ChatModel, ChatUnavailable
 from ..feed.messages import position_of
 from ..reactor import ReactorContext
+from .control_facts import FactFields, encode_control
 from .durable import Durable
 from .llm_calls import MeteredChat, chat_of
 from .pull_reactor import PullLimits, PullReactor
@@ -63,6 +67,8 @@ class ViewsReactor(PullReactor):
     """Projections that must have folded a message."""
     counted: ClassVar[tuple[str, ...]]
     """Counts that ``status`` shows from the start."""
+    sparse: ClassVar[bool] = True
+    """See ``Durable.sparse``."""
     uses_chat: ClassVar[bool] = False
     batch: ClassVar[int] = 256
     """Maximum number of messages of one turn."""
@@ -90,7 +96,7 @@ class ViewsReactor(PullReactor):
             ack_wait_s=limits.ack_wait_s,
             max_ack_pending=self.max_ack_pending,
             description=self.description,
-            sparse=True,
+            sparse=self.sparse,
         )
         super().__init__(
             context.client, context.publisher, durable, limits, clock=context.clock, draw=draw, counted=self.counted
@@ -139,6 +145,45 @@ class ViewsReactor(PullReactor):
             ViewsBehind: After ``views_wait_s``.
         """
         await self._views.wait_for(max(seq, self._written), self._limits.views_wait_s, *self.needs)
+
+    async def record(
+        self,
+        workspace_id: str,
+        payload: ControlPayload,
+        n: int | str,
+        *,
+        cause: str,
+        summary: str,
+        key: str = "",
+        **fields: Unpack[FactFields],
+    ) -> str:
+        """Publish what was found or done as a control entry; returns its id.
+
+        Args:
+            workspace_id: The workspace.
+            payload: What was found or done.
+            n: Its name among the entries of this cause.
+            cause: Id of the entry it is derived from.
+            summary: One line; cut where it is too long.
+            key: What its id follows from, beside the workspace; the cause if empty.
+            **fields: See ``encode_control``.
+
+        Raises:
+            BrokerUnavailable: If no ack came within the bound.
+        """
+        fact_id = derived_id(self.name, self.version, f"{workspace_id}/{key or cause}", n)
+        await self.publish(
+            encode_control(
+                workspace_id,
+                payload,
+                fact_id=fact_id,
+                cause=cause,
+                reactor=self.identity,
+                summary=summary[:MAX_SUMMARY],
+                **fields,
+            )
+        )
+        return fact_id
 
     async def handle_all(self, by_workspace: Mapping[str, Sequence[Msg]]) -> None:
         """Handle the messages of each workspace, one workspace after the other; an error in one does not stop the others.

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
-from .envelope import DocumentWritten, EntryRecorded, VectorDerived
+from .envelope import DocumentWritten, EntryRecorded
 
 R = TypeVar("R")
 
@@ -138,26 +138,54 @@ class CommittedBatch:
     documents: Sequence[DocumentWritten] = ()
 
 
+ENTRY_KIND: Final = "entry"
+DRAWER_KIND: Final = "drawer"
+
+
 @dataclass(frozen=True, slots=True)
-class SimilarEntry:
-    """An entry similar to another one: id, sequence and cosine."""
+class NearQuery:
+    """Which texts are asked for: those nearest to vectors, or to stored texts.
 
-    entry_id: str
-    seq: int
+    Attributes:
+        kind: ``ENTRY_KIND`` or the name of a kind of text (``schemas/texts``).
+        workspace_id: The workspace.
+        model: The model of the vectors; nothing is near if the workspace's active model is another one.
+        k: Most texts for each vector.
+        least: Lowest cosine.
+        vectors: Each d little-endian float32, any norm.
+        items: Ids of stored texts whose vectors are taken, instead of ``vectors``; none is near itself.
+        entry_seq: Sequence of the entry whose vector it is: the entry itself and entries of other crews are not near.
+        before: Only vectors whose facts are below this sequence count, and the views must have reached it; 0 for all.
+    """
+
+    kind: str
+    workspace_id: str
+    model: str
+    k: int
+    least: float
+    vectors: Sequence[bytes] = ()
+    items: Sequence[str] = ()
+    entry_seq: int = 0
+    before: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NearText:
+    """A text that is near: the id of its item, its cosine, and the sequence of its entry (0 for other kinds)."""
+
+    item: str
     cosine: float
+    seq: int = 0
 
 
-class SimilarReader(Protocol):
-    """Finds the most similar earlier entries, for the link reactor."""
+class Finder(Protocol):
+    """Finds the nearest texts in the hot indexes, for reactors."""
 
-    async def similar(self, fact: VectorDerived, k: int, threshold: float) -> list[SimilarEntry]:
-        """The best ``k`` earlier entries with a cosine of at least ``threshold``.
-
-        Compares vectors of earlier facts that have the same workspace, crew (or no crew), model and length. Order:
-        cosine descending, then newer, then id. Waits until the views have reached the fact.
+    async def nearest(self, query: NearQuery) -> list[list[NearText]]:
+        """For each vector or item, the nearest texts: cosine descending, then newer, then id.
 
         Raises:
-            ViewsBehind: If the views do not reach it in time.
+            ViewsBehind: If the views do not reach ``before`` in time.
         """
         ...
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ..core.table import Int32, Ms, Seq, Table
+from ..core.texts import TextKind, text_table
 from ..entries.tables import ENTRIES_PROJECTION
 from ..models.tables import DroppedRow
 
@@ -62,27 +63,6 @@ class VersionRow(NamedTuple):
     published_ms: Ms
 
 
-class ChunkRow(NamedTuple):
-    """A piece of a document for search (``schemas/documents/chunks``). Retracted and blocked documents have none.
-
-    The actor, time and sequence of the last write are in ``DocumentRow``.
-    """
-
-    key: Seq  # of the document
-    workspace_id: str
-    owner: str
-    tier: str
-    doc_key: str | None
-    number: Int32  # within the document, from 0
-    first_line: Int32  # from 1
-    last_line: Int32
-    breadcrumb: str  # headings above it, joined by " > "
-    text: str
-    text_hash: Seq  # ``ids.hash64`` of what is embedded: ``Chunk.indexed``
-    terms: bytes  # uint64 term keys, little-endian, each once, sorted
-    counts: bytes  # uint16 how often, in the same order
-
-
 class MemoryConfigRow(NamedTuple):
     """The settings of a workspace's memory documents: its last ``memory.config_updated``."""
 
@@ -106,7 +86,7 @@ class ChunkVectorRow(NamedTuple):
     key: Seq  # ``ids.name_key`` of workspace, model and text hash
     workspace_id: str
     model: str
-    text_hash: Seq  # as in ``ChunkRow``
+    text_hash: Seq  # as in ``TextRow``
     dim: Int32
     vector: bytes  # ``4 * dim`` bytes, little-endian float32
     published_ms: Ms
@@ -115,7 +95,13 @@ class ChunkVectorRow(NamedTuple):
 
 DOCUMENTS: Final = Table("memory_documents", DocumentRow, DOCUMENTS_PROJECTION, key=("key",))
 VERSIONS: Final = Table("memory_versions", VersionRow, DOCUMENTS_PROJECTION, key=("key",))
-CHUNKS: Final = Table("memory_chunks", ChunkRow, DOCUMENTS_PROJECTION, key=("key", "number"))
+CHUNK_TEXTS: Final = text_table("chunk_texts", DOCUMENTS_PROJECTION)
+"""Pieces of documents (``schemas/documents/chunks``). Retracted and blocked documents have none.
+
+``place`` is the tier, ``item`` the document's key (empty for none), ``label`` the headings above the piece joined by
+`` > ``, the source the write that brought the piece's last line.
+"""
+CHUNK_KIND: Final = TextKind("chunk", CHUNK_TEXTS)
 CHUNK_VECTORS: Final = Table(
     "memory_chunk_vectors", ChunkVectorRow, CHUNK_VECTORS_PROJECTION, key=("workspace_id", "model", "text_hash")
 )

@@ -20,8 +20,9 @@ from importlib import resources
 from itertools import combinations
 from typing import Any, Final, Literal
 
+from ..relations.contradiction import without_negations
 from ..text.analyzer import fold
-from ..text.sentences import TokenKind, sentences_of
+from ..text.sentences import sentences_of
 
 VERSION: Final = 1
 LEAST_SUBJECTS: Final = 5
@@ -186,5 +187,5 @@ def _polarity(claims: Sequence[Claim]) -> Iterator[_FoundPair]:
 def _words_and_negation(text: str) -> tuple[tuple[str, ...], bool]:
     """The words of a text in order, without negations, and whether it negates."""
     tokens = [token for sentence in sentences_of(text) for token in sentence.tokens if token.shown not in _AUXILIARIES]
-    negations = sum(token.kind is TokenKind.NEGATION for token in tokens)
-    return tuple(token.key for token in tokens if token.kind is not TokenKind.NEGATION), negations % 2 == 1
+    words, negations = without_negations(tokens)
+    return words, negations % 2 == 1

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 
-from ..core.ids import hash64
-from ..core.ports import ViewReader
-from ..core.table import PRESENT, Default, Ms, Seq, Table
-from ..entries.tables import ENTRIES
-from .names import GENERAL_TYPE
+from ..core.table import Default, Ms, Seq, Table
+from ..core.texts import TextKind, text_table
 
 FACTS_PROJECTION: Final = "facts"
 
@@ -65,53 +61,19 @@ class FactRow(NamedTuple):
 
 KG_ENTITIES: Final = Table("kg_entities", EntityRow, FACTS_PROJECTION, key=("key", "since_seq"))
 FACTS: Final = Table("kg_facts", FactRow, FACTS_PROJECTION, key=("key", "since_seq"))
+FACT_TEXTS: Final = text_table("fact_texts", FACTS_PROJECTION)
+"""Facts in words, those that have ended included. ``place`` is the namespace; the fact holds from ``from_ms`` to ``to_ms``.
 
+What is embedded is the fact's text, else subject, predicate and object under their own names. The terms are those of
+subject, predicate, object and text, where an alias counts as the entity that it names. ``text_hash`` is that of the words
+in which the fact was asserted, whatever its entities are called later.
+"""
+ENTITY_TEXTS: Final = text_table("entity_texts", FACTS_PROJECTION)
+"""Entities, without aliases, in words: ``postgres-primary (server), main database. postgres-primary hosts orders``.
 
-# The text of an entity that is embedded: its name, type, aliases, and the first fact about it that has no end.
-
-
-_DESCRIBED: Final = f"""WITH known AS (FROM {KG_ENTITIES} WHERE workspace_id = $workspace AND {PRESENT}),
-    named AS (SELECT e.entity_id, coalesce(r.entity_id, e.entity_id) AS root, coalesce(r.name, e.name) AS name
-        FROM known e LEFT JOIN known r ON r.entity_id = e.alias_of),
-    said AS (SELECT s.root AS subject, o.root AS object, s.name || ' ' || predicate || ' ' || o.name AS words, asserted_seq
-        FROM {FACTS} f JOIN named s ON s.entity_id = f.subject_id JOIN named o ON o.entity_id = f.object_id
-        WHERE f.workspace_id = $workspace AND {PRESENT} AND valid_to IS NULL),
-    about AS (SELECT subject AS root, words, asserted_seq FROM said UNION ALL SELECT object, words, asserted_seq FROM said),
-    first AS (SELECT root, arg_min(words, asserted_seq) AS words FROM about GROUP BY root),
-    also AS (SELECT alias_of, list_sort(list(name)) AS names FROM known WHERE alias_of IS NOT NULL GROUP BY alias_of)
-    SELECT e.entity_id, e.name, e.type, coalesce(also.names, []), coalesce(first.words, ''), j.id
-    FROM known e LEFT JOIN {ENTRIES} j ON j.seq = e.since_seq
-    LEFT JOIN first ON first.root = e.entity_id LEFT JOIN also ON also.alias_of = e.entity_id
-    WHERE e.alias_of IS NULL ORDER BY e.entity_id"""
-
-
-@dataclass(frozen=True, slots=True)
-class EntityText:
-    """An entity in words.
-
-    Attributes:
-        text: ``postgres-primary (server), main database. postgres-primary hosts orders``.
-        entry_id: Id of the event that named it, None if it is not in the journal's view.
-    """
-
-    entity_id: str
-    text: str
-    entry_id: str | None
-
-    @property
-    def text_hash(self) -> int:
-        """The key of its vector in ``memory_chunk_vectors``."""
-        return hash64(self.text)
-
-
-def entity_texts(views: ViewReader, workspace_id: str) -> list[EntityText]:
-    """The entities of a workspace, without aliases, by id. Blocking."""
-    return [
-        EntityText(entity_id, _text(name, kind, aliases, fact), entry_id)
-        for entity_id, name, kind, aliases, fact, entry_id in views.rows(_DESCRIBED, {"workspace": workspace_id})
-    ]
-
-
-def _text(name: str, kind: str, aliases: list[str], fact: str) -> str:
-    typed = name if kind == GENERAL_TYPE else f"{name} ({kind})"
-    return ". ".join(part for part in (", ".join((typed, *aliases)), fact) if part)
+That is the name, the type, the aliases, and the first fact about it that has no end. The source named the entity.
+"""
+DESCRIBED: Final = 2
+"""Flag of an entity's text: it ends with a fact."""
+FACT_KIND: Final = TextKind("fact", FACT_TEXTS)
+ENTITY_KIND: Final = TextKind("entity", ENTITY_TEXTS)

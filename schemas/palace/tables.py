@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final, NamedTuple
 
 from ..core.table import Default, Ms, Seq, Table
+from ..core.texts import TextKind, text_table
 from .events import TunnelCreated
 from .graph import FIRST_STABILITY, FIRST_STRENGTH
 from .rules import DECAY_FACTOR, DECAY_FLOOR
@@ -36,7 +37,7 @@ class DrawerRow(NamedTuple):
     conversation: str
     filed_ms: Ms
     text_hash: Seq  # ``ids.hash64`` of the content, by which its vector is found in ``memory_chunk_vectors``
-    terms: bytes  # as in ``ChunkRow``
+    terms: bytes  # as in ``TextRow``
     counts: bytes
     since_seq: Seq
     until_seq: Seq | None = None
@@ -106,6 +107,9 @@ DRAWER_CENTROIDS: Final = Table(
     "drawer_centroids", DrawerCentroidRow, DRAWERS_PROJECTION, key=("workspace_id", "memory_type", "model")
 )
 PALACE_IDENTITIES: Final = Table("palace_identities", PalaceIdentityRow, DRAWERS_PROJECTION, key=("workspace_id",))
+DRAWER_TEXTS: Final = text_table("drawer_texts", DRAWERS_PROJECTION)
+"""The contents of live drawers. ``place`` is ``<wing>/<room>``, the source the drawer's ``drawer.filed``."""
+DRAWER_KIND: Final = TextKind("drawer", DRAWER_TEXTS)
 
 LIVE_DRAWER: Final = "until_seq IS NULL AND superseded_by IS NULL AND state <> 'merged'"
 """Condition of drawers that are counted, listed, searched and returned."""

@@ -21,12 +21,13 @@ from ...schemas.core.ids import hash64
 from ...schemas.core.table import Table
 from ...schemas.documents.chunks import chunks_of
 from ...schemas.documents.rules import AGENT_TOTAL_BYTES
-from ...schemas.documents.tables import CHUNKS, DOCUMENTS
+from ...schemas.documents.tables import CHUNK_TEXTS, DOCUMENTS
 from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in
-from ..documents.chunk_search import search_chunks, snippet_of
+from ..documents.index import DocumentIndex
+from ..documents.search import find_chunks
 from ..index.arrow import Written
-from ..index.texts import CHUNK_COLUMNS, ChunkIndex
+from ..index.shelf import TEXT_COLUMNS
 from ..recall.asking import query_of
 from .mirror.folder import MEMORY_DIR
 
@@ -61,7 +62,7 @@ class _FileRows:
     def __init__(self, files: list[MemoryFile], owner: str, analyzer: Analyzer) -> None:
         self._tables = {
             DOCUMENTS.name: _columns([_document(file, owner) for file in files]),
-            CHUNKS.name: _columns([row for file in files for row in _chunks(file, owner, analyzer)]),
+            CHUNK_TEXTS.name: _columns([row for file in files for row in _chunks(file, owner, analyzer)]),
         }
 
     def of(self, table: Table[Any], *_columns: str, order: str | None = None, **_equal: Any) -> Written | None:
@@ -93,7 +94,7 @@ class MemoryDirectory:
         self.files = list(_files(self.root))
         self._source = source
         self._analyzer = Analyzer(Stemmer.Stemmer)
-        self._index = ChunkIndex("", None)
+        self._index = DocumentIndex("", None)
         self._index.take(_FileRows(self.files, source, self._analyzer))
 
     def status(self) -> dict[str, Any]:
@@ -102,7 +103,7 @@ class MemoryDirectory:
         return {
             "path": str(self.root),
             "total_files": len(self.files),
-            "total_chunks": sum(int(owner.live.sum()) for owner in self._index.owners.values()),
+            "total_chunks": self._index.scoped().size,
             "total_size_kb": -(-size // 1_024),
             "search_ready": True,
             "quarantined": self.quarantined,
@@ -116,14 +117,12 @@ class MemoryDirectory:
     def search(self, query: str, limit: int) -> list[DirectoryHit]:
         """The best chunks."""
         parsed_query = query_of(query, self._analyzer, None, None, None)
-        chunks_found = search_chunks(list(self._index.owners.values()), parsed_query, limit)
-        hits = []
-        for hit in chunks_found.hits:
-            text = hit.owner.text_of(hit.slot)
-            snippet = snippet_of(text.text, chunks_found.weights, self._analyzer, SNIPPET_CHARS)
-            label = hit.owner.document_of(hit.slot).label
-            hits.append(DirectoryHit(label, snippet, -hit.score, self._source, text.first_line, text.breadcrumb))
-        return hits
+        found = find_chunks(
+            self._index, parsed_query, limit, owners=None, analyzer=self._analyzer, snippet_chars=SNIPPET_CHARS
+        )
+        return [
+            DirectoryHit(hit.label, hit.snippet, -hit.score, self._source, hit.first_line, hit.heading) for hit in found
+        ]
 
 
 def _files(root: Path) -> Iterator[MemoryFile]:
@@ -159,7 +158,7 @@ def _chunks(file: MemoryFile, owner: str, analyzer: Analyzer) -> Iterator[dict[s
         terms, counts = chunk_terms(analyzer, chunk.indexed)
         key = hash64(file.label)
         values = (key, owner, "", file.label, number, chunk.first_line, chunk.breadcrumb, chunk.text)
-        yield dict(zip(CHUNK_COLUMNS, (*values, hash64(chunk.indexed), terms, counts), strict=True))
+        yield dict(zip(TEXT_COLUMNS, (*values, hash64(chunk.indexed), terms, counts), strict=True))
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:

@@ -13,12 +13,13 @@ from importlib import import_module
 from typing import Final
 
 from ...schemas.context.assembly import Context, ContextInput, Message, assemble_context
-from ...schemas.context.budget import Budget, phase_of
+from ...schemas.context.budget import Budget, Phase, phase_of
 from ...schemas.context.operations import CONTEXT_ASSEMBLE, ContextAnswer, ContextRequest, FactConflict
 from ...schemas.context.salience import Freshness, state_of
 from ...schemas.core.errors import InvalidQuery
 from ...schemas.core.limits import RECALL_QUERY_MAX_CHARS
 from ...schemas.core.timestamps import format_ms
+from ...schemas.facts.tables import FACTS_PROJECTION
 from ...schemas.prompt.assembler import Count, estimate
 from ...schemas.recall.events import MemorySearched
 from ...schemas.recall.evidence import WEAK
@@ -118,15 +119,8 @@ class Assembling:
             gathered.drops,
         )
 
-        def assembled() -> tuple[Context, list[FactConflict], tuple[str, ...]]:
-            try:
-                context = assemble_context(context_input, budget, phase, self._tokenizer.count)
-            except ValueError as error:
-                hint = "system: shorten it, or raise budget_tokens"
-                raise InvalidQuery(str(error), hint=hint, field="system") from None
-            return context, *self._doubts(caller, gathered, context, now_ms)
-
-        made, conflicts, stale = await asyncio.to_thread(assembled)
+        made = await asyncio.to_thread(self._assembled, context_input, budget, phase)
+        conflicts, stale = await self._doubts(caller, gathered, made, now_ms)
         dropped = sum(drop.action == "dropped" for drop in made.drops)
         for name, number in zip(self._counts, (1, len(conflicts), len(stale), dropped), strict=True):
             self._counts[name] += number
@@ -146,21 +140,25 @@ class Assembling:
         }
         return ContextAnswer.model_validate(answer, from_attributes=True)
 
-    def _doubts(
+    def _assembled(self, context_input: ContextInput, budget: Budget, phase: Phase) -> Context:
+        try:
+            return assemble_context(context_input, budget, phase, self._tokenizer.count)
+        except ValueError as error:
+            hint = "system: shorten it, or raise budget_tokens"
+            raise InvalidQuery(str(error), hint=hint, field="system") from None
+
+    async def _doubts(
         self, caller: Caller, gathered: GatheredMemories, context: Context, now_ms: int
     ) -> tuple[list[FactConflict], tuple[str, ...]]:
         """Conflicts of facts in the context, and those of its facts that are not fresh."""
         inside = {item.id for item in context.items if item.source == "fact"}
         if not inside:
             return [], ()
-        with self._indexes.lock:
-            index = self._indexes.fresh(caller.workspace_id)
-            doubted = [
-                conflict
-                for conflict in index.conflicts(now_ms)
-                if conflict.first in inside or conflict.second in inside
-            ]
-            conflicts = shown_conflicts(index, doubted, None)
+        index = await self._indexes.get(caller.workspace_id, self._views.view_seq(FACTS_PROJECTION))
+        doubted = [
+            conflict for conflict in index.conflicts(now_ms) if conflict.first in inside or conflict.second in inside
+        ]
+        conflicts = shown_conflicts(index, doubted, None)
         stale = sorted(
             fact.fact.row.fact_id
             for fact in gathered.facts

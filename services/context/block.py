@@ -44,9 +44,9 @@ from ...schemas.standing.operations import State
 from ...schemas.standing.tables import IMPORTANCE, RETRACTIONS, SUPERSESSIONS
 from ..desk import Caller
 from ..documents.addressing import check_own
-from ..documents.chunk_search import SearchedOwners
 from ..documents.learned import NOW, CrewLearning, Opener, PromptLearning
 from ..documents.owned import OwnedDocuments, Past
+from ..documents.scopes import SearchedOwners
 from ..documents.search import DocumentSearch
 from ..entries.rows import JOURNAL_SOURCE, SELECT_LIST, StoredEntry, add_marks
 from ..kept import KeptValues, changes_of, in_thread
@@ -432,7 +432,7 @@ class MemoryBlocks:
         answer = await self._search.find(workspace_id, scope, query, TOPICS_RANKED, tier="topics")
         best: dict[str, float] = {}
         for hit in answer.hits:
-            best.setdefault(hit.owner.document_of(hit.slot).label, hit.score)
+            best.setdefault(hit.label, hit.score)
         return best
 
 

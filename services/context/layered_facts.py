@@ -5,7 +5,6 @@ Invariant: decay and salience rank and mark, they never hide; a conflict changes
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -25,7 +24,6 @@ from ...schemas.text.injection import finding_in
 from ..desk import Caller
 from ..facts.index import FactIndex, KnownFact
 from ..facts.use_cases import KnowledgeGraph, LayeredFields, fact_fields
-from ..index.query_embedding import QueryVector
 from ..node import Answers, Decided, Node
 from .state import NEVER, LayeredState, Uses
 
@@ -122,7 +120,7 @@ class LayeredFacts:
             NotFound: If there is none.
         """
         now_ms, workspace_id = self._moments.ms(None), caller.workspace_id
-        fact = await asyncio.to_thread(self._get, workspace_id, fact_id)
+        fact = (await self.index(workspace_id)).get(fact_id)
         if fact is None:
             raise NotFound(f"no fact {fact_id[:64]}", hint="take the id from `layered query fact`")
         [fact_read] = await self._ranked(workspace_id, [(fact, 0.0)], now_ms)
@@ -147,39 +145,27 @@ class LayeredFacts:
         With ``ended`` and a text, also facts that have ended.
         """
         vector = None if text is None else await self._node.recall.embed(workspace_id, text)
-        return await asyncio.to_thread(self._candidates, workspace_id, text, vector, namespace, now_ms, ended)
+        index = await self.index(workspace_id)
+        if text is None:
+            return [(fact, 0.0) for fact in index.all(namespace) if fact.holds(now_ms)]
+        hits = index.search(text, vector, namespace, now_ms, CANDIDATES, ended=ended)
+        return [(hit.fact, hit.similarity) for hit in hits]
+
+    async def index(self, workspace_id: str) -> FactIndex:
+        """The facts of a workspace, as new as the view; use it before the next ``await``."""
+        return await self._indexes.get(workspace_id, self._views.view_seq(FACTS_PROJECTION))
 
     async def contradictions(self, workspace_id: str, now_ms: int) -> dict[str, str]:
         """Fact → the beginning of the fact that contradicts it, of several the one that holds since the latest time."""
-        return await asyncio.to_thread(self._contradictions, workspace_id, now_ms)
-
-    def _contradictions(self, workspace_id: str, now_ms: int) -> dict[str, str]:
         latest: dict[str, KnownFact] = {}
-        with self._indexes.lock:
-            index = self._indexes.fresh(workspace_id)
-            for conflict in index.conflicts(now_ms):
-                for one_id, other_id in ((conflict.first, conflict.second), (conflict.second, conflict.first)):
-                    other = index.get(other_id)
-                    if other is not None:
-                        known = latest.get(one_id, other)
-                        latest[one_id] = max(known, other, key=lambda fact: (fact.since_ms, fact.row.fact_id))
+        index = await self.index(workspace_id)
+        for conflict in index.conflicts(now_ms):
+            for one_id, other_id in ((conflict.first, conflict.second), (conflict.second, conflict.first)):
+                other = index.get(other_id)
+                if other is not None:
+                    known = latest.get(one_id, other)
+                    latest[one_id] = max(known, other, key=lambda fact: (fact.since_ms, fact.row.fact_id))
         return {fact_id: _quoted(fact) for fact_id, fact in latest.items()}
-
-    def _candidates(
-        self,
-        workspace_id: str,
-        text: str | None,
-        vector: QueryVector | None,
-        namespace: str | None,
-        now_ms: int,
-        ended: bool,
-    ) -> list[tuple[KnownFact, float]]:
-        with self._indexes.lock:
-            index = self._indexes.fresh(workspace_id)
-            if text is None:
-                return [(fact, 0.0) for fact in index.all(namespace) if fact.holds(now_ms)]
-            hits = index.search(text, vector, namespace, now_ms, CANDIDATES, ended=ended)
-            return [(hit.fact, hit.similarity) for hit in hits]
 
     async def _ranked(
         self, workspace_id: str, facts: Sequence[tuple[KnownFact, float]], now_ms: int
@@ -211,9 +197,9 @@ class LayeredFacts:
         """Conflicts among the facts that hold, and facts whose verification is wanted."""
         view_seq = self._views.view_seq(FACTS_PROJECTION)
         now_ms = self._moments.ms(request.now)
-        found_conflicts, asked_for = await asyncio.to_thread(
-            self._conflicts, caller.workspace_id, now_ms, request.namespace
-        )
+        index, namespace = await self.index(caller.workspace_id), request.namespace
+        found_conflicts = shown_conflicts(index, index.conflicts(now_ms), namespace)
+        asked_for = [fact for fact in index.all(namespace) if fact.row.verify_asked_ms and fact.holds(now_ms)]
         wanted = await self._ranked(caller.workspace_id, [(fact, 0.0) for fact in asked_for], now_ms)
         wanted.sort(key=lambda ranked_fact: (ranked_fact.fact.row.verify_asked_ms or 0, ranked_fact.fact.row.fact_id))
         return ops.FactConflictsAnswer(
@@ -224,21 +210,6 @@ class LayeredFacts:
         decided = await self._record(caller, fact_id, payload, what)
         fact = await self.read(caller, fact_id)
         return ops.FactVerifyAnswer(fact=fact, seq=decided.seq, visible=decided.visible)
-
-    def _get(self, workspace_id: str, fact_id: str) -> KnownFact | None:
-        with self._indexes.lock:
-            return self._indexes.fresh(workspace_id).get(fact_id)
-
-    def _conflicts(
-        self, workspace_id: str, now_ms: int, namespace: str | None
-    ) -> tuple[list[ops.FactConflict], list[KnownFact]]:
-        """Conflicts among facts that hold, and facts that hold and are to be verified."""
-        with self._indexes.lock:
-            index = self._indexes.fresh(workspace_id)
-            fact_conflicts = shown_conflicts(index, index.conflicts(now_ms), namespace)
-            return fact_conflicts, [
-                fact for fact in index.all(namespace) if fact.row.verify_asked_ms and fact.holds(now_ms)
-            ]
 
     async def _record(self, caller: Caller, fact_id: str, payload: ControlPayload, what: str) -> Decided:
         return await self._node.decide(

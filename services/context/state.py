@@ -18,7 +18,7 @@ from ...schemas.core.recorded_settings import WorkspaceSettings
 from ...schemas.core.timestamps import parse_ts, to_ms
 from ...schemas.settings import LayeredSettings
 from ...schemas.standing.tables import IMPORTANCE
-from ..facts.index import FactIndexes
+from ..facts.index import fact_indexes
 from ..kept import KeptValues, in_thread
 from ..node import Node
 
@@ -182,15 +182,14 @@ class LayeredState:
     Attributes:
         choices: The settings of each workspace.
         moments: The time of a request.
-        indexes: The facts in memory.
+        indexes: The hot indexes of facts.
         uses: How often entries were used.
     """
 
     def __init__(self, node: Node) -> None:
         self.choices = kept_choices(LayeredChoices.of(node.settings), node.views)
         self.moments = Moments(node.clock)
-        budget_bytes = node.recall.indexes.status.budget_bytes
-        self.indexes = FactIndexes(node.views, node.analyzer, budget_bytes=budget_bytes)
+        self.indexes = fact_indexes(node.recall.cache, node.analyzer)
         self.uses = UseCounts(node.views)
-        for part in (self.choices, self.indexes, self.uses):
+        for part in (self.choices, self.uses):
             node.ends.callback(part.close)

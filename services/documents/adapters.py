@@ -70,10 +70,10 @@ from ..desk import Caller
 from .addressing import DocumentAddress, address_of, rule_of, writable_address_of
 from .answers import document_answer, is_nearly_full, warned, with_text, written_answer
 from .checks import REFUSALS
-from .chunk_search import file_scope
 from .drafts import Draft, drafted
 from .journal_store import JournalStore
 from .ports import DocumentStore, check_enabled, enable_writer
+from .scopes import file_scope
 
 CALL_S: Final = 30.0
 """Seconds for one call; the client of the HTTP store gives up after 10."""

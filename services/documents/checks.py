@@ -26,7 +26,9 @@ from ...schemas.documents.events import (
 )
 from ...schemas.documents.rules import Scope, owner_of, sha256_of
 from ...schemas.documents.tables import DOCUMENTS, MEMORY_CONFIG
-from ...schemas.relations.contradiction import contradiction
+from ...schemas.relations.judging import judge
+from ...schemas.relations.rules import CONTRADICTS
+from ...schemas.relations.verdicts import Statement
 from ...schemas.text.injection import finding_in
 from ..data_dir import write_private
 from ..desk import Caller
@@ -123,7 +125,7 @@ class Checks:
             for pin, pinned in pins:
                 if 2 * len(words & pinned) < SHARED_WORDS * (len(words) + len(pinned)):
                     continue
-                verdict = contradiction(line, pin)
+                verdict = judge(Statement(line), Statement(pin), CONTRADICTS)
                 if verdict is not None and not verdict.is_borderline:
                     return pin
         return None

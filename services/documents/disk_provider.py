@@ -39,8 +39,8 @@ from .adapters import text_answer
 from .addressing import DocumentAddress
 from .answers import too_large, written_answer
 from .checks import blocked
-from .chunk_search import file_scope
 from .drafts import Draft
+from .scopes import file_scope
 
 # Documents as files: reading, durable writing and locking below one folder, without following a symbolic link.
 

@@ -38,8 +38,8 @@ from ..desk import Caller
 from .adapters import text_answer
 from .addressing import DocumentAddress
 from .answers import written_answer
-from .chunk_search import file_scope
 from .drafts import Draft
+from .scopes import file_scope
 
 TIMEOUT_S: Final = 10.0
 """Seconds for one answer of a provider; an ordinary write takes about 5 ms."""

@@ -1,4 +1,4 @@
-"""The use-cases of document search: search, state of the index, loading it again.
+"""The use-cases of document search: search, state of the index, loading it again; and what is shown of a chunk.
 
 Invariant: an answer is that of ``view_seq``; without a working model, search answers without the dense arm. Only the owners
 that the token may read are given to the search.
@@ -6,7 +6,7 @@ that the token may read are given to the search.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
@@ -31,26 +31,18 @@ from ...schemas.documents.operations import (
 from ...schemas.documents.rules import scope_of
 from ...schemas.recall.events import MemorySearched
 from ...schemas.recall.operations import RecallHit, RecallRequest
-from ...schemas.text.analyzer import Analyzer
+from ...schemas.text.analyzer import Analyzer, tokens_of
 from ..desk import Caller
+from ..index.cache import HotCache
 from ..index.query_embedding import QueryEmbedder
 from ..index.scope import ScopeKind
-from ..index.texts import ChunkCache, ChunkIndex, OwnerChunks
-from ..recall.asking import query_of
+from ..recall.asking import Query, query_of
+from ..recall.finding import TextHit, find
 from ..recall.recall import AnsweredRecall, RecallService
-from .chunk_search import (
-    DOTS,
-    RANK_CONSTANT,
-    ChunkHit,
-    SearchedOwners,
-    file_scope,
-    memory_scope,
-    search_chunks,
-    snippet_of,
-)
+from ..recall.recipes import DOCUMENTS
+from .index import DocumentIndex, document_indexes
+from .scopes import SearchedOwners, file_scope, memory_scope
 
-RECIPE: Final = "documents"
-"""Recipe of ``memory.searched`` where only documents were searched."""
 _BYTES_PER_KB: Final = 1_024
 
 RecordSearch = Callable[[Principal, str, MemorySearched], str | None]
@@ -66,19 +58,124 @@ def no_record(_principal: Principal, _workspace_id: str, _searched: MemorySearch
 
 
 @dataclass(frozen=True, slots=True)
+class FoundChunk:
+    """A chunk that was found.
+
+    Attributes:
+        owner: Whose document it is in: ``a-<agent>``, ``c-<crew>`` or ``w``.
+        label: The document's.
+        first_line: The line at which it begins.
+        heading: Headings above it, joined by `` > ``.
+        text: Its text.
+        snippet: The part of it that is shown.
+        score: Its rank follows from this.
+    """
+
+    owner: str
+    label: str
+    first_line: int
+    heading: str
+    text: str
+    snippet: str
+    score: float
+
+    @property
+    def id(self) -> str:
+        """``<owner>/<label>:<first line>``: unique in a workspace, since agent and crew may have a label both."""
+        return f"{self.owner}/{self.label}:{self.first_line}"
+
+
+def find_chunks(
+    index: DocumentIndex,
+    query: Query,
+    limit: int,
+    *,
+    owners: Collection[str] | None,
+    tier: str | None = None,
+    analyzer: Analyzer,
+    snippet_chars: int = SNIPPET_CHARS,
+) -> list[FoundChunk]:
+    """The best chunks of some owners, of all if None, and of a tier if one is named."""
+    scoped = index.scoped(owners, None if tier is None else (tier,))
+    found = find(index, scoped, query, DOCUMENTS, limit)
+
+    def shown(hit: TextHit) -> FoundChunk:
+        text = index.text_of(hit.slot)
+        snippet = snippet_of(text.text, found.weights, analyzer, snippet_chars)
+        owner, label = index.owner_of(hit.slot), index.name_of(hit.slot)
+        return FoundChunk(owner, label, text.first_line, text.label, text.text, snippet, hit.score)
+
+    return [shown(hit) for hit in found.hits]
+
+
+# The part of a chunk that is shown with a hit.
+
+
+DOTS: Final = "..."
+
+
+def snippet_of(text: str, weights: Mapping[int, float], analyzer: Analyzer, chars: int) -> str:
+    """The lines around the one that says most of the query; the whole text if it is short.
+
+    Args:
+        text: Text of the chunk.
+        weights: Term → its weight in the query.
+        analyzer: Turns lines into terms.
+        chars: Most characters, dots aside.
+    """
+    if len(text) <= chars:
+        return text
+    lines = text.split("\n")
+    worth = [sum(weights.get(term, 0.0) for term in set(analyzer.terms(line))) for line in lines]
+    first = last = max(range(len(lines)), key=lambda at: (worth[at], -at))
+    size = len(lines[first])
+    if size > chars:
+        return _cut(lines[first], weights, analyzer, chars) + DOTS
+    while True:
+        below = last + 1 < len(lines) and size + 1 + len(lines[last + 1]) <= chars
+        above = first > 0 and size + 1 + len(lines[first - 1]) <= chars
+        if not below and not above:
+            break
+        if below and (not above or worth[last + 1] >= worth[first - 1]):
+            last += 1
+            size += 1 + len(lines[last])
+        else:
+            first -= 1
+            size += 1 + len(lines[first])
+    return "\n".join(lines[first : last + 1]) + DOTS
+
+
+def _cut(line: str, weights: Mapping[int, float], analyzer: Analyzer, chars: int) -> str:
+    """The part of a long line that holds most of the query, beginning at a word."""
+    words = line.split(" ")
+    begins = [0]
+    for word in words:
+        begins.append(begins[-1] + len(word) + 1)
+    places = [
+        begins[at]
+        for at, word in enumerate(words)
+        if any(key in weights for key in analyzer.keys_of(tokens_of(word)) if key)
+    ]
+    if not places:
+        return line[:chars]
+    best = max(places, key=lambda begin: (sum(begin <= other < begin + chars for other in places), -begin))
+    latest = len(line) - chars
+    start = min((begin for begin in begins if min(best, latest) - chars // 4 <= begin <= best), default=best)
+    return line[start : start + chars]
+
+
+@dataclass(frozen=True, slots=True)
 class FoundDocuments:
     """What a search of documents found.
 
     Attributes:
         hits: Chunks, best first.
-        snippets: The part of each that is shown.
         model: Model of the compared vectors, or None.
         quarantined: Labels of documents in scope that the scanners block.
         view_seq: The sequence of the answer.
     """
 
-    hits: list[ChunkHit]
-    snippets: list[str]
+    hits: list[FoundChunk]
     model: str | None
     quarantined: tuple[str, ...]
     view_seq: int
@@ -97,18 +194,22 @@ class DocumentSearch:
 
     def __init__(
         self,
-        cache: ChunkCache,
+        cache: HotCache,
         queries: QueryEmbedder,
         *,
         analyzer: Analyzer,
         memory_on: MemoryOn,
         record: RecordSearch = no_record,
     ) -> None:
-        self._cache = cache
+        self._indexes = document_indexes(cache)
         self._queries = queries
         self._analyzer = analyzer
         self._memory_on = memory_on
         self._record = record
+
+    def figures(self) -> dict[str, int]:
+        """What the hot indexes hold, for ``status``: workspaces, chunks, bytes, budget_bytes."""
+        return self._indexes.figures("chunks")
 
     async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
         """The best chunks in scope; raises as ``_scope``."""
@@ -127,13 +228,13 @@ class DocumentSearch:
                 scope=(ScopeKind.OWN if scope.crew_id is None else ScopeKind.CREW_SHARED).value,
                 agent_id=scope.agent_id,
                 crew_id=scope.crew_id,
-                recipe=RECIPE,
+                recipe=DOCUMENTS.name,
                 model=answer.model,
-                chunks=tuple(map(chunk_id, answer.hits)),
+                chunks=tuple(hit.id for hit in answer.hits),
                 asked_by=caller.principal.token_id,
             )
             self._record(caller.principal, caller.workspace_id, searched)
-        results = tuple(map(_shown, answer.hits, answer.snippets))
+        results = tuple(map(_shown, answer.hits))
         return DocumentSearchAnswer(
             results=results,
             count=len(results),
@@ -154,38 +255,37 @@ class DocumentSearch:
         snippet_chars: int = SNIPPET_CHARS,
     ) -> FoundDocuments:
         """Search the documents of some owners; nothing is recorded."""
-        model = self._cache.model_of(workspace_id)
+        model = self._indexes.model_of(workspace_id)
         embedded = await self._queries.embed(query, model)
-        index = await self._cache.get(workspace_id, min_seq)
+        index = await self._indexes.get(workspace_id, min_seq)
         if index.model != model:  # it was activated meanwhile
             model = index.model
             embedded = await self._queries.embed(query, model)
-            index = await self._cache.get(workspace_id, min_seq)
+            index = await self._indexes.get(workspace_id, min_seq)
         vector = embedded.vector if embedded is not None and embedded.model == index.model else None
-        owners = _owners_in(index, scope)
-        parsed_query = query_of(query, self._analyzer, vector, None, None)
-        chunks_found = search_chunks(owners, parsed_query, limit, tier=tier, model=index.model)
-        texts = [hit.owner.text_of(hit.slot).text for hit in chunks_found.hits]
-        return FoundDocuments(
-            chunks_found.hits,
-            [snippet_of(text, chunks_found.weights, self._analyzer, snippet_chars) for text in texts],
-            index.model if vector is not None else None,
-            tuple(
-                sorted(document.label for owner in owners for document in owner.documents.values() if document.blocked)
-            ),
-            index.seq,
+        found = find_chunks(
+            index,
+            query_of(query, self._analyzer, vector, None, None),
+            limit,
+            owners=scope.owners,
+            tier=tier,
+            analyzer=self._analyzer,
+            snippet_chars=snippet_chars,
         )
+        owners = scope.owners
+        blocked = sorted(held.label for held in index.blocked.values() if owners is None or held.owner in owners)
+        return FoundDocuments(found, index.model if vector is not None else None, tuple(blocked), index.seq)
 
     async def status(self, caller: Caller, request: DocumentIndexRequest) -> DocumentIndexAnswer:
         """The state of the index; raises as ``_scope``."""
         scope = await self._scope(caller, request)
-        index = await self._cache.get(caller.workspace_id, request.min_seq or 0)
+        index = await self._indexes.get(caller.workspace_id, request.min_seq or 0)
         return self._state(caller.workspace_id, index, scope)
 
     async def reindex(self, caller: Caller, request: DocumentIndexRequest) -> DocumentIndexAnswer:
         """Load the index again; raises as ``_scope``."""
         scope = await self._scope(caller, request)
-        return self._state(caller.workspace_id, await self._cache.reload(caller.workspace_id), scope)
+        return self._state(caller.workspace_id, await self._indexes.reload(caller.workspace_id), scope)
 
     async def is_off(self, caller: Caller) -> bool:
         """Whether the caller's memory is off: then it is not read, neither its own documents nor its crew's."""
@@ -208,39 +308,28 @@ class DocumentSearch:
             )
         return scope
 
-    def _state(self, workspace_id: str, index: ChunkIndex, scope: SearchedOwners) -> DocumentIndexAnswer:
-        owners = _owners_in(index, scope)
-        sizes = [document.bytes for owner in owners for document in owner.documents.values() if document.bytes]
-        indexed_at = self._cache.indexed_at(workspace_id)
+    def _state(self, workspace_id: str, index: DocumentIndex, scope: SearchedOwners) -> DocumentIndexAnswer:
+        sizes = [document.bytes for document in index.of_owners(scope.owners) if document.bytes]
+        slot = self._indexes.slot(workspace_id)
+        indexed_at = None if slot is None else slot.indexed_at
         return DocumentIndexAnswer(
             total_files=len(sizes),
-            total_chunks=sum(int(owner.live.sum()) for owner in owners),
+            total_chunks=index.scoped(scope.owners).size,
             indexed_at=None if indexed_at is None else format_ms(to_ms(indexed_at)),
             total_size_kb=ceil(sum(sizes) / _BYTES_PER_KB),
-            search_ready=self._cache.is_current(workspace_id),
+            search_ready=slot is not None and slot.index is not None and not slot.behind,
             view_seq=index.seq,
         )
 
 
-def chunk_id(hit: ChunkHit) -> str:
-    """``<owner>/<label>:<first line>``: unique in a workspace, since agent and crew may have documents of one label."""
-    return f"{hit.owner.owner}/{hit.owner.document_of(hit.slot).label}:{hit.owner.first_line_of(hit.slot)}"
-
-
-def _owners_in(index: ChunkIndex, scope: SearchedOwners) -> Sequence[OwnerChunks]:
-    names = index.owners if scope.owners is None else scope.owners
-    return [index.owners[name] for name in names if name in index.owners]
-
-
-def _shown(hit: ChunkHit, snippet: str) -> DocumentHit:
-    text = hit.owner.text_of(hit.slot)
+def _shown(hit: FoundChunk) -> DocumentHit:
     return DocumentHit(
-        file=hit.owner.document_of(hit.slot).label,
-        snippet=snippet,
+        file=hit.label,
+        snippet=hit.snippet,
         score=-hit.score,
-        source=scope_of(hit.owner.owner)[0].value,
-        line=text.first_line,
-        heading=text.breadcrumb,
+        source=scope_of(hit.owner)[0].value,
+        line=hit.first_line,
+        heading=hit.heading,
     )
 
 
@@ -318,7 +407,7 @@ class MemorySearch:
             scores=tuple(hit.score for hit in hits),
             confidences=tuple(hit.confidence for hit in hits),
             mode=answered.request.mode,
-            chunks=tuple(map(chunk_id, chunks)),
+            chunks=tuple(hit.id for hit in chunks),
             asked_by=caller.principal.token_id,
         )
         return self._record(caller.principal, caller.workspace_id, searched)
@@ -326,31 +415,27 @@ class MemorySearch:
 
 def _interleaved(found_documents: FoundDocuments, entries: Sequence[RecallHit], limit: int) -> tuple[MemoryHit, ...]:
     """The best document, the best entry, and so on."""
-    documents = [
-        (rank, 0, _document(hit, snippet, rank))
-        for rank, (hit, snippet) in enumerate(zip(found_documents.hits, found_documents.snippets, strict=True), 1)
-    ]
+    documents = [(rank, 0, _document(hit, rank)) for rank, hit in enumerate(found_documents.hits, 1)]
     recalled = [(rank, 1, _entry(hit, rank)) for rank, hit in enumerate(entries, 1)]
     return tuple(hit for _, _, hit in sorted([*documents, *recalled], key=lambda ranked: ranked[:2])[:limit])
 
 
-def _document(hit: ChunkHit, snippet: str, rank: int) -> MemoryHit:
-    text = hit.owner.text_of(hit.slot)
+def _document(hit: FoundChunk, rank: int) -> MemoryHit:
     return MemoryHit(
         origin="document",
-        score=1.0 / (RANK_CONSTANT + rank),
-        snippet=snippet,
-        source=scope_of(hit.owner.owner)[0].value,
-        file=hit.owner.document_of(hit.slot).label,
-        line=text.first_line,
-        heading=text.breadcrumb,
+        score=1.0 / (DOCUMENTS.rank_constant + rank),
+        snippet=hit.snippet,
+        source=scope_of(hit.owner)[0].value,
+        file=hit.label,
+        line=hit.first_line,
+        heading=hit.heading,
     )
 
 
 def _entry(hit: RecallHit, rank: int) -> MemoryHit:
     return MemoryHit(
         origin="entry",
-        score=1.0 / (RANK_CONSTANT + rank),
+        score=1.0 / (DOCUMENTS.rank_constant + rank),
         snippet=hit.summary if len(hit.summary) <= SNIPPET_CHARS else hit.summary[:SNIPPET_CHARS] + DOTS,
         source="journal",
         entry_id=hit.entry_id,

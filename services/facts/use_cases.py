@@ -35,13 +35,13 @@ from ...schemas.facts.names import (
     span_of,
 )
 from ...schemas.facts.rules import declared_single
-from ...schemas.facts.tables import FACTS, FACTS_PROJECTION, KG_ENTITIES, EntityRow, FactRow, entity_texts
+from ...schemas.facts.tables import ENTITY_TEXTS, FACTS, FACTS_PROJECTION, KG_ENTITIES, EntityRow, FactRow
 from ..authorship import Author, check_may_change, may_change
 from ..desk import Caller, Q
-from ..documents.chunk_search import cosine_floor
 from ..index.query_embedding import QueryVector
 from ..journal.intake.secrets import storable
 from ..node import Answers, Node
+from ..recall.finding import cosine_floor
 
 # Reads the knowledge graph from the views, as of now or of a sequence.
 
@@ -169,8 +169,8 @@ def _when(seq: int | None) -> str:
 
 
 LEAST_COSINE: Final = 0.4
-_VECTORS: Final = f"""SELECT text_hash, vector FROM {CHUNK_VECTORS}
-    WHERE workspace_id = ? AND model = ? AND dim = ? AND text_hash IN (SELECT unnest(?::UBIGINT[]))"""
+_VECTORS: Final = f"""SELECT item, vector FROM {ENTITY_TEXTS} JOIN {CHUNK_VECTORS} USING (workspace_id, text_hash)
+    WHERE workspace_id = ? AND model = ? AND dim = ? ORDER BY item DESC"""
 
 
 class Meant(NamedTuple):
@@ -193,15 +193,14 @@ class EntityFinder:
         return None if query is None else await asyncio.to_thread(self._nearest, workspace_id, query)
 
     def _nearest(self, workspace_id: str, query: QueryVector) -> Meant | None:
-        of = {entity_text.text_hash: entity_text.entity_id for entity_text in entity_texts(self._views, workspace_id)}
-        rows = self._views.rows(_VECTORS, [workspace_id, query.model, len(query.vector), list(of)])
+        rows = self._views.rows(_VECTORS, [workspace_id, query.model, len(query.vector)])
         if not rows:
             return None
         cosines = np.frombuffer(b"".join(row[1] for row in rows), "<f4").reshape(len(rows), -1) @ query.vector
         best = int(cosines.argmax())
         if cosines[best] < max(LEAST_COSINE, cosine_floor(cosines, query.model)):
             return None
-        return Meant(of[rows[best][0]], float(cosines[best]))
+        return Meant(rows[best][0], float(cosines[best]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ Invariant: all counts are those of exactly the rows whose mask is true.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import ABSENT, GrowableArray
+from .arrays import ABSENT, Docs, GrowableArray
 from .documents import CONVERSATION, EMBEDDABLE, SPEECH, SPOKEN_BY_USER, EntryColumns
 from .scope import RecallScope, scope_mask
 from .vectors import VectorMatrix
@@ -21,20 +21,46 @@ MANY: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class ScopedDocuments:
+class ScopedTexts:
     """The rows of a scope among the first ``count`` documents.
 
     Attributes:
         count: Number of documents that this query sees.
         mask: (count,) bool; None if every row is in scope.
-        speakers: Codes of actors in scope whose type is user.
-        turns: (count,) bool: which rows in scope are turns of a conversation.
+        size: Rows in scope.
+        total_length: Words of these rows.
+        compared: The rows of a matrix in scope, kept by ``rows_in`` as long as the matrix is as long.
     """
 
     count: int
     mask: npt.NDArray[np.bool_] | None
     size: int
     total_length: int
+    compared: list[Docs] = field(default_factory=list, kw_only=True)
+
+    def rows_in(self, matrix: VectorMatrix) -> Docs:
+        """The rows of a matrix whose documents are in scope, ascending; no row of the matrix may have been removed."""
+        if not self.compared or self.compared[0][0] != len(matrix):
+            inside = slice(None) if self.mask is None else self.mask[matrix.doc]
+            rows = np.arange(len(matrix))[inside]
+            self.compared[:] = [np.array([len(matrix)]), rows]
+        return self.compared[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return (0 if self.mask is None else self.mask.nbytes) + sum(rows.nbytes for rows in self.compared)
+
+
+@dataclass(frozen=True, slots=True)
+class ScopedDocuments(ScopedTexts):
+    """The entries of a scope.
+
+    Attributes:
+        speakers: Codes of actors in scope whose type is user.
+        turns: (count,) bool: which rows in scope are turns of a conversation.
+    """
+
     speakers: frozenset[int]
     turns: npt.NDArray[np.bool_]
     turn_count: int

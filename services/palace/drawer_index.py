@@ -9,27 +9,29 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ...schemas.core.ports import ViewReader
+from ...schemas.core.table import Table
 from ...schemas.documents.tables import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION
 from ...schemas.facts.tables import FACTS, FACTS_PROJECTION, KG_ENTITIES
-from ...schemas.models.tables import active_in, read_active_models
 from ...schemas.palace.events import DrawerState
 from ...schemas.palace.layers import drawer_author
 from ...schemas.palace.rules import decayed
-from ...schemas.palace.tables import DRAWER_UPKEEP, DRAWER_USES, DRAWERS, DRAWERS_PROJECTION
+from ...schemas.palace.tables import DRAWER_TEXTS, DRAWER_UPKEEP, DRAWER_USES, DRAWERS, DRAWERS_PROJECTION
 from ...schemas.text.analyzer import STOP_WORDS, tokens_of
 from ..index.arrays import GrowableArray
-from ..index.arrow import Found, Written, values_of
-from ..index.rows import Commit, Rows, StoredRows
-from ..index.texts import OwnerChunks, TextIndex
+from ..index.arrow import Found, kept, values_of
+from ..index.cache import HotCache, Indexes
+from ..index.rows import Rows
+from ..index.scoped import ScopedTexts
+from ..index.shelf import TEXT_COLUMNS, Shelf, TextSlot
 from ..index.vectors import NO_ROW
 
 # The knowledge graph as an arm of the palace's search: from the entities that a query names to drawers.
@@ -60,6 +62,9 @@ class Mentions:
         self._aliases: dict[str, set[str]] = {}
         self._facts: dict[int, _Fact] = {}
         self._about: dict[str, dict[int, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._facts)
 
     def take(self, rows: Rows) -> None:
         """Take in entities and facts."""
@@ -121,15 +126,16 @@ def _holds(fact: _Fact, now_ms: int) -> bool:
     return (fact.from_ms is None or fact.from_ms <= now_ms) and (fact.to_ms is None or fact.to_ms >= now_ms)
 
 
-NEEDED: Final = frozenset((DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, FACTS_PROJECTION))
-"""Projections that must have taken part in a commit for an index to follow it."""
+DRAWER_BYTES: Final = 1_000
+"""Memory of a drawer beside its text."""
+MENTION_BYTES: Final = 600
+"""Memory of a fact that leads to a drawer, its ends included."""
 _COLUMNS: Final = (
     "key",
     "drawer_id",
     "entry_id",
     "wing",
     "room",
-    "content",
     "memory_type",
     "importance",
     "state",
@@ -138,9 +144,6 @@ _COLUMNS: Final = (
     "source_file",
     "conversation",
     "filed_ms",
-    "text_hash",
-    "terms",
-    "counts",
     "since_seq",
     "until_seq",
     "author_type",
@@ -166,6 +169,7 @@ class HotDrawer:
     decays: int
     author_type: str = ""
     author_name: str = ""
+    conversation: str = ""
 
     @property
     def importance(self) -> float:
@@ -192,12 +196,16 @@ class DrawerUses(NamedTuple):
 UNREAD: Final = DrawerUses()
 
 
-class DrawerIndex(TextIndex):
-    """The drawers of a workspace; see ``TextIndex``."""
+class DrawerIndex(Shelf):
+    """The drawers of a workspace; see ``Shelf``."""
 
-    def __init__(self, workspace_id: str, model: str | None, seq: int = 0) -> None:
-        super().__init__(workspace_id, model, seq)
-        self.texts = self.owners["drawers"] = OwnerChunks("drawers", model)
+    needed: ClassVar[frozenset[str]] = frozenset((DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, FACTS_PROJECTION))
+    tables: ClassVar[tuple[Table[Any], ...]] = (
+        DRAWERS, DRAWER_TEXTS, DRAWER_USES, DRAWER_UPKEEP, KG_ENTITIES, FACTS, CHUNK_VECTORS,
+    )  # fmt: skip
+
+    def __init__(self, workspace_id: str, model: str | None) -> None:
+        super().__init__(workspace_id, model)
         self.mentions = Mentions()
         self.uses: dict[str, DrawerUses] = {}  # entry → how often and when it was read
         self.drawers: dict[int, HotDrawer] = {}
@@ -207,9 +215,15 @@ class DrawerIndex(TextIndex):
         self._key_of: dict[str, int] = {}
         self._important: dict[tuple[str | None, int], list[tuple[HotDrawer, str]]] = {}
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes held; those of dictionaries are estimated."""
+        known = DRAWER_BYTES * len(self.drawers) + MENTION_BYTES * len(self.mentions)
+        return super().nbytes + self._previous.nbytes + known
+
     def at(self, slot: int) -> HotDrawer:
-        """The drawer in a slot of ``texts``."""
-        return self.drawers[self.texts.key_of(slot)]
+        """The drawer in a slot."""
+        return self.drawers[self.key_of(slot)]
 
     @property
     def previous(self) -> npt.NDArray[np.int32]:
@@ -219,7 +233,7 @@ class DrawerIndex(TextIndex):
     def slot_of(self, drawer_id: str) -> int | None:
         """Where the text of a live drawer is."""
         key = self._key_of.get(drawer_id)
-        return None if key is None else self.texts.documents[key].slots[0]
+        return None if key is None else self.slots[key][0]
 
     def important(self, wing: str | None, limit: int) -> list[tuple[HotDrawer, str]]:
         """The most important drawers with their texts, of equal ones the newest, then by id; kept until one changes.
@@ -234,21 +248,17 @@ class DrawerIndex(TextIndex):
                     by_author[drawer.added_by_agent or drawer.author_name].append(drawer)
             turns = [enumerate(heapq.nsmallest(limit, own, key=_by_importance)) for own in by_author.values()]
             best = sorted(chain(*turns), key=lambda turn: (turn[0], _by_importance(turn[1])))[:limit]
-            self._important[named] = [(drawer, self._text_of(drawer)) for _, drawer in best]
+            self._important[named] = [
+                (drawer, self.text_of(self.slots[self._key_of[drawer.drawer_id]][0]).text) for _, drawer in best
+            ]
         return self._important[named]
 
-    def _text_of(self, drawer: HotDrawer) -> str:
-        return self.texts.text_of(self.texts.documents[self._key_of[drawer.drawer_id]].slots[0]).text
-
-    def mask(self, wing: str | None, room: str | None) -> npt.NDArray[np.bool_]:
-        """(n,) bool: the live drawers of a place."""
+    def within(self, wing: str | None, room: str | None) -> ScopedTexts:
+        """The live drawers of a wing and room; None for all."""
         if wing is None and room is None:
-            return self.texts.live
-        mask = np.zeros(len(self.texts), np.bool_)
-        for key, drawer in self.drawers.items():
-            if wing in (None, drawer.wing) and room in (None, drawer.room):
-                mask[self.texts.documents[key].slots[0]] = True
-        return mask
+            return self.scoped()
+        places = (place for place in self.places.names() if _is_in(place, wing, room))
+        return self.scoped(places=tuple(places))
 
     def take(self, rows: Rows) -> None:
         """Take in drawers, when they were read, vectors, and the knowledge graph."""
@@ -259,20 +269,34 @@ class DrawerIndex(TextIndex):
         self._take_upkeep(rows.of(DRAWER_UPKEEP, *_UPKEEP))
         drawers = rows.of(DRAWERS, *_COLUMNS, order="filed_ms, since_seq")
         if drawers is not None:
-            self.taken += 1
             self._important.clear()
             columns = (values_of(drawers, name) for name in _COLUMNS)
             self._take_drawers([dict(zip(_COLUMNS, values, strict=True)) for values in zip(*columns, strict=True)])
+        texts = rows.of(DRAWER_TEXTS, *TEXT_COLUMNS, order="ts_ms, since_seq")
+        if texts is not None:
+            self._take_texts(texts)
         self.take_vectors(rows)
         self.mentions.take(rows)
 
-    def remove(self, key: int) -> None:
-        """Remove a drawer."""
+    def drop(self, table: Table[Any], values: Mapping[str, Any], rows: Rows) -> bool:
+        """See ``Shelf``. A drawer that changes has its row removed and another one written; its text goes with it."""
+        if table not in (DRAWERS, DRAWER_TEXTS):
+            return False
+        if table is DRAWERS and values["workspace_id"] == self.workspace_id:
+            written = rows.of(DRAWERS, "key", "until_seq")
+            if written is None or not any(
+                key == values["key"] and until is None
+                for key, until in zip(values_of(written, "key"), values_of(written, "until_seq"), strict=True)
+            ):
+                self._forget(values["key"])
+        return True
+
+    def _forget(self, key: int) -> None:
         drawer = self.drawers.pop(key, None)
         if drawer is not None:
             self._important.clear()
             del self._key_of[drawer.drawer_id]
-            self.texts.forget(key)
+            self.remove(key)
 
     def _take_upkeep(self, upkeep: Found | None) -> None:
         if upkeep is None:
@@ -286,14 +310,12 @@ class DrawerIndex(TextIndex):
     def _take_drawers(self, rows: list[dict[str, Any]]) -> None:
         ended = {(row["key"], row["since_seq"]) for row in rows if row["until_seq"] is not None}
         opened = {row["key"]: row for row in rows if row["until_seq"] is None}
-        new = []
         for key, row in opened.items():
             gone = (key, row["since_seq"]) in ended  # it was filed and removed by one commit
             if gone or row["superseded_by"] is not None or row["state"] == DrawerState.MERGED:
-                self.remove(key)
+                self._forget(key)
                 continue
-            if key not in self.drawers:
-                new.append(row)
+            self.put_item(key, ts_ms=int(row["filed_ms"]), place=place_of(row["wing"], row["room"]))
             self.drawers[key] = HotDrawer(
                 row["drawer_id"],
                 row["entry_id"],
@@ -307,57 +329,45 @@ class DrawerIndex(TextIndex):
                 self._decays.get(key, 0),
                 row["author_type"],
                 row["author_name"],
+                row["conversation"],
             )
             self._key_of[row["drawer_id"]] = key
-        if not new:
-            return
-        slots = self.texts.add(_as_chunks(new))
-        self.seek_vectors(self.texts, slots)
-        self._follow([row["conversation"] for row in new], slots.tolist())
-        for row in new:
-            self.texts.documents[row["key"]].updated_ms = int(row["filed_ms"])
 
-    def _follow(self, conversations: list[str], slots: list[int]) -> None:
+    def _take_texts(self, texts: Found) -> None:
+        """Take in the texts of new drawers; that of a known one never changes."""
+        new = np.array([key in self.drawers and not self.slots.get(key) for key in values_of(texts, "key")], bool)
+        if not new.any():
+            return
+        slots = self.add(kept(texts, new))
+        drawers = [self.at(slot) for slot in slots.tolist()]
+        self.put_places(slots, [place_of(drawer.wing, drawer.room) for drawer in drawers])
         previous = []
-        for conversation, slot in zip(conversations, slots, strict=True):
-            previous.append(self._last_of.get(conversation, NO_ROW) if conversation else NO_ROW)
-            self._last_of[conversation] = slot
+        for drawer, slot in zip(drawers, slots.tolist(), strict=True):
+            talk = drawer.conversation
+            previous.append(self._last_of.get(talk, NO_ROW) if talk else NO_ROW)
+            self._last_of[talk] = slot
         self._previous.append(previous)
 
-
-def load_drawers(views: ViewReader, workspace_id: str) -> DrawerIndex:
-    """Read the index of one workspace; blocking, for a worker thread. See ``services/index/texts.load``."""
-    seq = views.view_seq(*NEEDED)
-    index = DrawerIndex(workspace_id, active_in(read_active_models(views), workspace_id), seq)
-    index.take(StoredRows(views, workspace_id))
-    return index
+    def time_of(self, key: int) -> int:
+        """See ``Shelf``."""
+        return self.drawers[key].filed_ms
 
 
-def extend_drawers(index: DrawerIndex, commit: Commit) -> bool:
-    """Take in a commit; False if the index must be loaded again."""
-    if not commit.projections >= NEEDED:
-        return False
-    if any(removed.get("model") == index.model for removed in commit.removed(CHUNK_VECTORS)):
-        return False
-    rows = commit.rows(index.workspace_id)
-    written = rows.of(DRAWERS, "key", "until_seq")
-    succeeded = {key for key, until in _keys(written) if until is None}
-    for values in commit.removed(DRAWERS):
-        if values["workspace_id"] == index.workspace_id and values["key"] not in succeeded:
-            index.remove(values["key"])
-    index.take(rows)
-    index.seq = max(index.seq, commit.last_seq)
-    return True
+def place_of(wing: str, room: str) -> str:
+    """The place of a drawer on the shelf: ``<wing>/<room>``, with what may be in both quoted."""
+    return f"{quote(wing)}/{quote(room)}"
 
 
-def _keys(hit: Found | None) -> Iterable[tuple[Any, Any]]:
-    return () if hit is None else zip(values_of(hit, "key"), values_of(hit, "until_seq"), strict=True)
+def _is_in(place: str, wing: str | None, room: str | None) -> bool:
+    own_wing, _, own_room = place.partition("/")
+    return (wing is None or own_wing == quote(wing)) and (room is None or own_room == quote(room))
 
 
-def _as_chunks(rows: list[dict[str, Any]]) -> Written:
-    """Drawers as the one chunk of a document each."""
-    count = len(rows)
-    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in ("key", "text_hash", "terms", "counts")}
-    columns |= {"tier": [""] * count, "doc_key": [row["drawer_id"] for row in rows], "number": [0] * count}
-    columns |= {"first_line": [1] * count, "breadcrumb": [""] * count, "text": [row["content"] for row in rows]}
-    return Written(columns)
+def quote(name: str) -> str:
+    """A name of a wing or room without ``/``."""
+    return name.replace("%", "%25").replace("/", "%2F")
+
+
+def drawer_indexes(cache: HotCache) -> Indexes[DrawerIndex]:
+    """The hot indexes of drawers."""
+    return Indexes(cache, "drawers", partial(TextSlot[DrawerIndex], make=DrawerIndex))

@@ -1,4 +1,4 @@
-"""The dense and the lexical arm of a search: cosine times importance, and BM25 (contract §4, seed 1).
+"""The dense and the lexical arm of every search: cosine times importance, and BM25 (contract §4, seed 1).
 
 The dense arm uses the vectors of the workspace's active model.
 Every vector in scope is compared; the seed's cap at the newest 5,000 is not needed for a matrix in memory.
@@ -11,9 +11,10 @@ vectors of 384 dimensions: 0.9 ms; BLAS 0.8 ms on one thread, 5 ms on two busy c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,50 @@ import numpy.typing as npt
 from ...schemas.text.word_forms import MAX_MEANT, PLAIN, SHARE, Wording
 from ..index.arrays import Docs, distinct, floor_of
 from ..index.columns import HotColumn
-from ..index.documents import EntryColumns
-from ..index.entry_index import HotIndex
-from ..index.scoped import ScopedDocuments
+from ..index.entry_index import HotIndex, Sums
+from ..index.postings import Postings
+from ..index.scoped import ScopedTexts
 from ..index.vectors import NO_ROW, VectorMatrix, Vectors
+
+# What is searched: the hot index of entries, or a shelf of other texts.
+
+
+class SearchedColumns(Protocol):
+    """Columns of the documents of an index."""
+
+    @property
+    def length(self) -> npt.NDArray[Any]:
+        """(n,) words of each document."""
+        ...
+
+    @property
+    def ts_ms(self) -> npt.NDArray[np.int64]:
+        """(n,) int64 time of each document."""
+        ...
+
+    def id_of(self, doc: int, /) -> Any:
+        """By what documents of one score and time are sorted."""
+        ...
+
+
+class SearchedIndex(Protocol):
+    """An index."""
+
+    @property
+    def documents(self) -> SearchedColumns:
+        """Its columns."""
+        ...
+
+    @property
+    def postings(self) -> Postings:
+        """Its words."""
+        ...
+
+    @property
+    def sums(self) -> Sums:
+        """Where the lexical arm adds up."""
+        ...
+
 
 # The result of an arm: its best documents in order.
 
@@ -53,7 +94,7 @@ EMPTY_LANE: Final = Lane(np.empty(0, np.intp), np.empty(0, np.float32))
 
 
 def ranked(
-    documents: EntryColumns, docs: Integers, scores: npt.NDArray[np.floating], depth: int
+    documents: SearchedColumns, docs: Integers, scores: npt.NDArray[np.floating], depth: int
 ) -> npt.NDArray[np.int64]:
     """Indices of the best ``depth`` documents: score descending, then newer ts, then id; no score is NaN."""
     if _FEW * depth < len(docs):  # documents below the last selected one need not be sorted
@@ -64,7 +105,7 @@ def ranked(
 
 
 def _sorted(
-    documents: EntryColumns, docs: Integers, scores: npt.NDArray[np.floating], depth: int
+    documents: SearchedColumns, docs: Integers, scores: npt.NDArray[np.floating], depth: int
 ) -> npt.NDArray[np.int64]:
     ts_ms = documents.ts_ms[docs]
     order = np.lexsort((-ts_ms, -scores))
@@ -79,7 +120,7 @@ def _sorted(
 
 
 def _by_id(
-    documents: EntryColumns, docs: Integers, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_], depth: int
+    documents: SearchedColumns, docs: Integers, order: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_], depth: int
 ) -> npt.NDArray[np.int64]:
     """Sort runs of equal score and ts by id, as far as they reach into the first ``depth``."""
     result = order.copy()
@@ -100,6 +141,8 @@ HUBS: Final = 0.7
 .594 → .698, MiniLM .740 → .760; conversations ± .003."""
 NARROW_SHARE: Final = 8
 """If fewer than one in this many vectors is in scope, they are copied first; copying costs a few times the product."""
+SPAN_ROWS: Final = 64
+"""Mean rows of a span from which spans are compared one by one; each costs as much as comparing some ten rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +214,51 @@ def _cosines(matrix: VectorMatrix, rows: npt.NDArray[np.integer] | None, query: 
     return cosines
 
 
+@dataclass(frozen=True, slots=True)
+class ScopeCosines:
+    """The cosines of the documents in scope that have a vector.
+
+    Attributes:
+        docs: (m,) int32.
+        cosines: (m,) float32.
+        every: (count,) float32 by document; NaN without a vector.
+    """
+
+    docs: npt.NDArray[np.int32]
+    cosines: Scores
+    every: Scores
+
+
+def cosines_in(matrix: VectorMatrix, scoped: ScopedTexts, query: Vectors) -> ScopeCosines:
+    """The cosines of all documents in scope; none of a matrix of other dimensions. No vector may have been removed."""
+    every = np.full(scoped.count, np.nan, np.float32)
+    if matrix.dim != len(query):
+        return ScopeCosines(np.zeros(0, np.int32), EMPTY_LANE.scores, every)
+    rows = scoped.rows_in(matrix)
+    whole = len(rows) == len(matrix)
+    docs = matrix.doc if whole else matrix.doc[rows]
+    cosines = _cosines(matrix, None, query) if whole else _cosines_of(matrix, rows, query)
+    every[docs] = cosines
+    return ScopeCosines(docs, cosines, every)
+
+
+def _cosines_of(matrix: VectorMatrix, rows: npt.NDArray[np.integer], query: Vectors) -> Scores:
+    """``_cosines`` of ascending rows: span by span without a copy if they are a few spans; else as costs least."""
+    bounds = np.flatnonzero(np.diff(rows) != 1) + 1
+    if len(bounds) * SPAN_ROWS < len(rows):
+        cosines = np.empty(len(rows), np.float32)
+        for begin, end in pairwise([0, *bounds.tolist(), len(rows)]):
+            first = int(rows[begin])
+            np.vecdot(matrix.vectors[first : first + end - begin], query, out=cosines[begin:end])
+        return cosines
+    if len(rows) * NARROW_SHARE < len(matrix):
+        return _cosines(matrix, rows, query)
+    every = _cosines(matrix, None, query)
+    return every.take(rows)
+
+
 def search_dense(
-    index: HotIndex, scoped: ScopedDocuments, query: Vectors, depth: int, usual: Vectors | None = None
+    index: HotIndex, scoped: ScopedTexts, query: Vectors, depth: int, usual: Vectors | None = None
 ) -> DenseResult:
     """Rank the documents in scope by ``query``, (d,) float32, L2-normalised, of the index's model."""
     matrix = index.vectors
@@ -236,6 +322,7 @@ class LexicalResult:
         sums: (count,) float32 BM25 of every document, in an array that the index reuses; None if no term occurs.
         meant: Words of the query that do not occur in scope, each with the words that were looked up instead.
         stands_for: Each term that was looked up instead, or as another form, and the query's term that it stands for.
+        further: idf of each of these terms.
     """
 
     lane: Lane
@@ -244,6 +331,12 @@ class LexicalResult:
     parts: tuple[TermPart, ...] = ()
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     stands_for: Mapping[int, int] = field(default_factory=dict)
+    further: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def weights(self) -> dict[int, float]:
+        """Idf of every term that was found, those looked up instead of others included."""
+        return {**self.idf, **self.further}
 
     def scores_of(self, docs: Docs) -> Scores:
         """(m,) float32 BM25 of documents in scope. Valid until the next search of the index."""
@@ -282,18 +375,34 @@ class LexicalResult:
 NOTHING: Final = LexicalResult(EMPTY_LANE, {})
 
 
-def words_in_scope(index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int]) -> LexicalResult:
+def words_in_scope(index: SearchedIndex, scoped: ScopedTexts, terms: Sequence[int]) -> LexicalResult:
     """Which documents hold the query's terms, unranked, for recipes that do not count words."""
     parts, idf = _parts(index, scoped, terms)
     return LexicalResult(EMPTY_LANE, idf, None, parts)
 
 
 def search_lexical(
-    index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], depth: int, wording: Wording = PLAIN
+    index: SearchedIndex,
+    scoped: ScopedTexts,
+    terms: Sequence[int],
+    depth: int,
+    wording: Wording = PLAIN,
+    *,
+    once: bool = False,
 ) -> LexicalResult:
-    """Rank the documents in scope by BM25; ``terms`` are term keys, duplicates count once."""
+    """Rank the documents in scope by BM25; ``terms`` are term keys, duplicates count once.
+
+    Args:
+        index: The index.
+        scoped: The documents in scope.
+        terms: The query's.
+        depth: Documents of the lane.
+        wording: Other forms of the query's words, and words that may be meant by unknown ones.
+        once: Whether a word that is looked up instead of another one does not count if the query has it itself.
+    """
     parts, idf = _parts(index, scoped, terms)
-    further, meant, stands_for = _further_parts(index, scoped, [term for term in terms if term not in idf], wording)
+    missing = [term for term in terms if term not in idf]
+    further, meant, stands_for, weights = _further_parts(index, scoped, missing, wording, idf if once else None)
     parts += further
     if not parts:
         return NOTHING
@@ -313,7 +422,7 @@ def search_lexical(
     docs = distinct(touched)
     scores = sums[docs]
     best = ranked(index.documents, docs, scores, depth)
-    return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts, meant, stands_for)
+    return LexicalResult(Lane(docs[best], scores[best]), idf, sums, parts, meant, stands_for, weights)
 
 
 def _share(part: TermPart, norm: Scores) -> Scores:
@@ -338,30 +447,36 @@ def idf_of(frequency: int, size: int) -> float:
 
 
 def _further_parts(
-    index: HotIndex, scoped: ScopedDocuments, missing: Sequence[int], wording: Wording
-) -> tuple[tuple[TermPart, ...], dict[str, tuple[str, ...]], dict[int, int]]:
-    """The parts of other forms and of words that replace the missing ones; which words those are; ``stands_for``."""
+    index: SearchedIndex, scoped: ScopedTexts, missing: Sequence[int], wording: Wording, skipped: Collection[int] | None
+) -> tuple[tuple[TermPart, ...], dict[str, tuple[str, ...]], dict[int, int], dict[int, float]]:
+    """Other forms, and words that replace the missing ones: their parts; which words; ``stands_for``; idf.
+
+    ``skipped`` are not looked up instead of others, nor is a term twice; with None, any term is.
+    """
     if not missing and not wording.forms:
-        return (), {}, {}
-    parts, counts = _parts(index, scoped, list(wording.forms), SHARE)
-    stands_for = {form: wording.forms[form] for form in counts}
+        return (), {}, {}, {}
+    parts, weights = _parts(index, scoped, list(wording.forms), SHARE)
+    stands_for = {form: wording.forms[form] for form in weights}
     with_form = set(stands_for.values())
     terms = {word: term for term, word in wording.written.items()}
     meant: dict[str, tuple[str, ...]] = {}
     for word, groups in wording.meant([term for term in missing if term not in with_form]):
         for group in groups:
             _, counts = _parts(index, scoped, index.postings.held(list(group)))
+            if skipped is not None:
+                counts = {term: idf for term, idf in counts.items() if term not in skipped and term not in weights}
             chosen = sorted(counts, key=lambda term: (counts[term], term))[:MAX_MEANT]
             if chosen:
                 parts += _parts(index, scoped, chosen, SHARE)[0]
+                weights |= {term: counts[term] for term in chosen}
                 meant[word] = tuple(group[term] for term in chosen)
                 stands_for |= dict.fromkeys(chosen, terms[word])
                 break
-    return parts, meant, stands_for
+    return parts, meant, stands_for, weights
 
 
 def _parts(
-    index: HotIndex, scoped: ScopedDocuments, terms: Sequence[int], share: float = 1.0
+    index: SearchedIndex, scoped: ScopedTexts, terms: Sequence[int], share: float = 1.0
 ) -> tuple[tuple[TermPart, ...], dict[int, float]]:
     """The postings in scope of each term, split by term frequency 1 and above, and the idf of the terms."""
     parts: list[TermPart] = []

@@ -31,6 +31,19 @@ def reciprocal_ranks(ranks: Integers, k: int) -> Floats:
     return shares
 
 
+def ranks_among(docs: Integers, lane: Integers, ranks: Integers) -> npt.NDArray[np.int64]:
+    """(m,) rank of each of the ascending candidates ``docs`` in a lane, 0 if not in it.
+
+    Args:
+        docs: (m,) candidates.
+        lane: (n,) those that the lane has, each a candidate.
+        ranks: (n,) their ranks from 1.
+    """
+    among = np.zeros(len(docs), np.int64)
+    among[docs.searchsorted(lane)] = ranks
+    return among
+
+
 def z_scores(scores: npt.NDArray[np.floating]) -> Floats:
     """``(x - mean) / standard deviation`` over the candidates that have a score; NaN stays NaN.
 

@@ -15,7 +15,7 @@ from ...schemas.core.errors import EmbedderUnavailable, NotFound, Unavailable
 from ...schemas.core.ports import TokenEmbedder, ViewReader
 from ...schemas.recall.tables import RECEIPTS
 from ...schemas.text.analyzer import Analyzer
-from ..index.cache import HotCache
+from ..index.entry_slot import EntryIndexes
 from ..index.query_embedding import EmbedderOf
 from ..index.scope import RecallScope, ScopeKind
 from ..index.vectors import Words, query_vector
@@ -41,7 +41,7 @@ class ModelSearch:
 
     def __init__(
         self,
-        cache: HotCache,
+        cache: EntryIndexes,
         embedder: EmbedderOf,
         analyzer: Analyzer,
         static_table: Callable[[], Words | None] = no_table,

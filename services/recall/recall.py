@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -24,6 +24,7 @@ from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.text.analyzer import Analyzer
 from ..index.cache import HotCache
 from ..index.entry_index import HotIndex
+from ..index.entry_slot import EntryIndexes
 from ..index.query_embedding import (
     QUERY_TIMEOUT_S,
     EmbedderOf,
@@ -123,7 +124,8 @@ class RecallService:
         self.static_table = static_table
         self._views = views
         self.record = record
-        self._cache = HotCache(views, budget_bytes)
+        self.cache = HotCache(views, budget_bytes, clock)
+        self._cache = EntryIndexes(self.cache)
         self._queries = QueryEmbedder(embedder, embed_timeout_s, punctuality)
         self._calibrations = calibrations or Calibrations(no_embedder)
         self._unsubscribe = views.subscribe(self._queries.follow)
@@ -136,15 +138,15 @@ class RecallService:
 
     def figures(self) -> dict[str, int]:
         """What the hot indexes hold, for ``status``: workspaces, documents, bytes, budget_bytes."""
-        return asdict(self._cache.status)
+        return self._cache.figures("documents")
 
     async def settled(self) -> None:
         """Wait until recalls use the vectors of the models that are active now."""
         await self._cache.settled()
 
     @property
-    def indexes(self) -> HotCache:
-        """The hot indexes, for other searches too."""
+    def indexes(self) -> EntryIndexes:
+        """The hot indexes of entries, for other searches too."""
         return self._cache
 
     @property
@@ -162,7 +164,7 @@ class RecallService:
         self._floors.close()
         self._calibrations.close()
         self._queries.close()
-        self._cache.close()
+        self.cache.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def recall(self, principal: Principal, request: RecallRequest) -> RecallAnswer:

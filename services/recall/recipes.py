@@ -292,3 +292,72 @@ def recipe_named(name: str | None) -> Recipe:
     except KeyError:
         known = ", ".join(sorted(RECIPES))
         raise InvalidQuery("recipe is not known", hint=f"recipe: use one of {known}", field="recipe") from None
+
+
+# How texts other than entries are ranked: chunks of documents, drawers, facts.
+
+
+class TextFusion(StrEnum):
+    """How the arms become one list."""
+
+    RECIPROCAL_RANK = "reciprocal_rank"
+    """Sum of reciprocal ranks; a text without a vector counts in the dense arm as in the lexical one."""
+    SHARES = "shares"
+    """Sum of the arms' scores as shares of the best one; a text without a vector counts likewise."""
+    NEAREST = "nearest"
+    """The dense arm; without a query vector the lexical one."""
+    HIGHER = "higher"
+    """The higher of cosine and BM25, the latter as a share of what a text could reach that is all the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextRecipe:
+    """One way to rank texts.
+
+    Except by ``NEAREST``, a text that shares no word with the query is a hit if its cosine reaches the model's floor.
+
+    Attributes:
+        name: What it is called.
+        fusion: How the arms are joined.
+        depth: Least length of each arm's list.
+        rank_constant: k of reciprocal rank fusion.
+        follows: Share of the difference to the text before it that a text gains, if that one scores higher.
+        evidence: What was measured.
+    """
+
+    name: str
+    fusion: TextFusion
+    depth: int = 0
+    rank_constant: int = 0
+    follows: float = 0.0
+    evidence: str = ""
+
+
+DOCUMENTS: Final = TextRecipe(
+    name="documents",
+    fusion=TextFusion.RECIPROCAL_RANK,
+    depth=20,
+    rank_constant=60,
+    evidence="Seed 1: k = 60. Lists of 20 of each arm: full lists are worse than the better arm alone, recall@10 .698 "
+    "against .627 (facts/retrieval.md).",
+)
+PALACE: Final = TextRecipe(
+    name="palace",
+    fusion=TextFusion.SHARES,
+    follows=0.3,
+    evidence="Questions about drawers (bench palace): recall .814; with a share of .2 to .4 of the difference to the drawer "
+    "before, between .802 and .818.",
+)
+PALACE_SEED: Final = TextRecipe(
+    name="palace-seed",
+    fusion=TextFusion.NEAREST,
+    evidence="Seed 2: the nearest drawers are candidates, which importance, recency and similarity rank.",
+)
+FACTS: Final = TextRecipe(
+    name="facts",
+    fusion=TextFusion.HIGHER,
+    evidence="A similarity from 0 to 1 as salience needs it: that of words and that of meaning are not added.",
+)
+SIMILAR: Final = TextRecipe(
+    name="similar", fusion=TextFusion.NEAREST, evidence="Cosine alone: how alike two texts are."
+)

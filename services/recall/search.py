@@ -34,7 +34,7 @@ from .arms import (
 )
 from .asking import Query
 from .conversational import SeenCandidates, conversation_shares, features_of, rule_shares, with_next_turns
-from .fusion import reciprocal_ranks, weighted_z, z_scores
+from .fusion import ranks_among, reciprocal_ranks, weighted_z, z_scores
 from .late import search_late
 from .recipes import Fusion, Recipe
 
@@ -179,7 +179,7 @@ def searched(
             shares |= rule_shares(of_words + of_meaning, features_of(index, scoped, speaker, docs), recipe.rules)
     elif recipe.fusion is Fusion.RECIPROCAL_RANK:
         names = ("lexical", "dense")
-        ranks = (_ranks(lane, docs) for lane in lanes)
+        ranks = (ranks_among(docs, lane.docs, np.arange(1, len(lane.docs) + 1)) for lane in lanes)
         shares = {name: reciprocal_ranks(own, recipe.rank_constant) for name, own in zip(names, ranks, strict=True)}
     elif recipe.fusion is Fusion.DENSE:
         shares = {"dense": vectors.weighted.astype(np.float64)}
@@ -255,13 +255,6 @@ def shares_behind(shares: Mapping[str, Floats], docs: Docs, added: Docs, values:
     }
 
 
-def _ranks(lane: Lane, docs: Docs) -> npt.NDArray[np.int64]:
-    """(m,) rank from 1 of each candidate in a lane, 0 if not in it."""
-    ranks = np.zeros(len(docs), np.int64)
-    ranks[docs.searchsorted(lane.docs)] = np.arange(1, len(lane.docs) + 1)
-    return ranks
-
-
 def _explanations(
     docs: Docs,
     best: npt.NDArray[np.int64],
@@ -271,7 +264,7 @@ def _explanations(
     bm25: npt.NDArray[np.float32],
     vectors: DenseScores,
 ) -> list[HitExplanation]:
-    lexical_ranks, dense_ranks = (_ranks(lane, docs) for lane in lanes)
+    lexical_ranks, dense_ranks = (ranks_among(docs, lane.docs, np.arange(1, len(lane.docs) + 1)) for lane in lanes)
     meant = dict(lexical.meant)
     explanations: list[HitExplanation] = []
     for i in best.tolist():

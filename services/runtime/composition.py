@@ -50,7 +50,6 @@ from ..health import use_cases as health
 from ..http.app import App
 from ..http.ports import AppServices, HttpLimits
 from ..http.server import ConnectionBounds, HttpServer
-from ..index.texts import CHUNKS_SHARE, ChunkCache
 from ..index.vectors import Words
 from ..journal.intake.append import Journal
 from ..journal.publishing.writer import Writer
@@ -188,19 +187,17 @@ async def start_documents(
     node.put(Files, Files(views, journal, clock=clock))
     node.put(MemoryStores, MemoryStores(views, journal, node.use(Registry)))
     node.put(Bundles, Bundles(views, in_journal, node.use(Operators)))
-    chunks = ChunkCache(views, (settings.hot_index_mb << 20) // CHUNKS_SHARE, clock)
-    ends.callback(chunks.close)
-    parts.show("document_index", lambda: as_json(chunks.figures()))
     search = node.put(
         DocumentSearch,
         DocumentSearch(
-            chunks,
+            node.recall.cache,
             node.recall.queries,
             analyzer=node.analyzer,
             memory_on=agents.memory_enabled,
             record=node.record_search,
         ),
     )
+    parts.show("document_index", search.figures)
     journal.serve(search.search, trouble)
     node.put(MemorySearch, MemorySearch(search, node.recall, node.record_search))
     stores = node.put(DocumentStores, DocumentStores(choices, journal, clock=clock))
@@ -251,12 +248,11 @@ async def make_node(
     await log.start()
     stack.push_async_callback(log.stop)
     analyzer = Analyzer(Stemmer.Stemmer)
-    budget_bytes = settings.hot_index_mb << 20
     recall = RecallService(
         views,
         embedding.running,
         analyzer=analyzer,
-        budget_bytes=budget_bytes,
+        budget_bytes=settings.hot_index_mb << 20,
         clock=clock,
         punctuality=embedding.punctuality,
         record=log.record if settings.query_log else no_receipts,
@@ -281,9 +277,8 @@ async def make_node(
     )
     node.put(ReceiptLog, log)
     stack.callback(node.put(Registry, Registry(views)).close)
-    drawers = DrawerSearch(views, analyzer, recall.queries, budget_bytes=budget_bytes, clock=clock)
-    stack.callback(node.put(DrawerSearch, drawers).close)
-    parts.show("drawer_index", lambda: as_json(drawers.figures()))
+    drawers = node.put(DrawerSearch, DrawerSearch(recall.cache, analyzer, recall.queries, clock=clock))
+    parts.show("drawer_index", drawers.figures)
     await start_documents(node, parts, trouble, choices)
     parts.show("context", lambda: dict(node.use(Assembling).figures()))
     after_runs = AfterRuns(node)

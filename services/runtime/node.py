@@ -47,11 +47,11 @@ from ..journal.intake.ingest import Ingest
 from ..operate.backup import backup_records
 from ..operate.letters import DeadLetters
 from ..parts import Part, Parts
-from ..recall.similar import SimilarEntries
 from ..sweeps.scheduler import Sweeps
 from .composition import make_node, make_services, start_http
 from .embedding import Embedding, Filling, StaticTable, connection_trouble, statuses
 from .erasing import ErasedStream
+from .finder import NodeFinder
 from .journal_side import BrokerLink, JournalSide, open_link
 from .views import VIEWS_FILE, aside_text
 
@@ -321,7 +321,7 @@ class Runtime:
             utc_now,
             settings,
             views=store,
-            similar=SimilarEntries(store, node.recall.indexes),
+            finder=NodeFinder(node),
             embedder_for=embedding.running,
             embedder_trouble=embedding.trouble,
             subject_key=node.subject_key,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from Stemmer import Stemmer
@@ -10,7 +9,7 @@ from support.embedding import until
 from support.events import document
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 
-from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.schemas.core.errors import EmbedderInputRejected
 from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.core.payload import ControlPayload
@@ -20,11 +19,11 @@ from crew_journal.schemas.facts.events import FactAsserted, FactEntity
 from crew_journal.schemas.facts.names import entity_id
 from crew_journal.schemas.models.events import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.schemas.text.analyzer import Analyzer
-from crew_journal.services.facts.index import FactIndexes
-from crew_journal.services.index.texts import ChunkCache
+from crew_journal.services.documents.index import document_indexes
+from crew_journal.services.facts.index import fact_indexes
 from crew_journal.services.recall.evidence import LEAST_VECTORS
 
-LACKING = """SELECT count(DISTINCT text_hash) FROM memory_chunks c WHERE NOT EXISTS (
+LACKING = """SELECT count(DISTINCT text_hash) FROM chunk_texts c WHERE NOT EXISTS (
     SELECT 1 FROM memory_chunk_vectors v WHERE v.text_hash = c.text_hash AND v.workspace_id = c.workspace_id
     AND v.model = ?)"""
 TEXT = "# Parser\n\n" + "".join(f"- parser note {n} about lexers and more of it\n" for n in range(40))
@@ -45,7 +44,7 @@ async def start(live: MemoryNode, *, with_model: bool = True) -> EmbedChunksReac
 
 async def until_embedded(live: MemoryNode, model: str) -> None:
     async def complete() -> object:
-        [(chunks,)] = live.store.rows("SELECT count(*) FROM memory_chunks")
+        [(chunks,)] = live.store.rows("SELECT count(*) FROM chunk_texts")
         return chunks and live.store.rows(LACKING, [model]) == [(0,)]
 
     await until(complete, "a vector of every chunk")
@@ -66,11 +65,8 @@ async def test_an_append_embeds_only_what_it_changed_and_a_search_finds_by_meani
     await write(live, "w_4", "- and another day\n", "append")
     await until_embedded(live, themes.model_id)
     assert len(set(themes.asked)) == len(themes.asked)
-    cache = ChunkCache(live.store, 1 << 20, lambda: datetime.now(UTC))
-    index = await cache.get(WORKSPACE)
-    owner = index.owners["a-ada"]
-    assert all(owner.vector_of(slot) is not None for slot in owner.live.nonzero()[0].tolist())
-    cache.close()
+    index = await document_indexes(live.recall_service.cache).get(WORKSPACE)
+    assert all(index.vector_of(slot) is not None for slot in index.live.nonzero()[0].tolist())
 
 
 async def test_a_model_that_is_away_is_waited_for_and_a_refused_text_gets_a_tombstone(
@@ -118,19 +114,17 @@ async def test_a_fact_is_embedded_when_it_is_asserted_and_found_by_meaning(live:
         )
         done = await live.journal.record(WORKSPACE, said, summary=text)
     await live.caught_up(done.seq)
-    indexes = FactIndexes(live.store, Analyzer(Stemmer), budget_bytes=1 << 20)
+    indexes = fact_indexes(live.recall_service.cache, Analyzer(Stemmer))
     vector = await live.recall_service.queries.embed("disk", themes.model_id)
 
     async def like() -> list[tuple[str, float]]:
-        with indexes.lock:
-            hits = indexes.fresh(WORKSPACE).search("storage", vector, None, to_ms(live.clock()), 5)
+        hits = (await indexes.get(WORKSPACE)).search("storage", vector, None, to_ms(live.clock()), 5)
         return [(hit.fact.row.fact_id, hit.similarity) for hit in hits]
 
     await until(like, "the fact about a disk")
     assert await like() == [(f"t_{LEAST_VECTORS}", 1.0)]
     facts = [text for text in themes.asked if text in words]  # entities are embedded, too
     assert sorted(facts) == sorted(words)
-    indexes.close()
 
 
 async def test_what_was_written_without_a_model_is_embedded_at_the_next_start(live: MemoryNode, themes: Themes) -> None:

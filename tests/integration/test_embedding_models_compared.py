@@ -12,7 +12,7 @@ from support.ollama_server import OllamaServer
 from support.two_models import BLUE, RED, Journal, running
 
 from crew_journal.schemas.core.errors import CrewJournalError, NotFound
-from crew_journal.services.index.cache import HotCache
+from crew_journal.services.index.entry_slot import EntryIndexes
 from crew_journal.services.models import use_cases as models
 
 
@@ -70,7 +70,7 @@ async def test_an_activation_that_is_recorded_is_answered_however_long_its_vecto
         await journal.client.add_model(BLUE)
         await journal.until_vectors(BLUE, 3)
         monkeypatch.setattr(models, "SETTLE_TIMEOUT_S", 0.01)
-        monkeypatch.setattr(HotCache, "settled", lambda _self: asyncio.Event().wait())
+        monkeypatch.setattr(EntryIndexes, "settled", lambda _self: asyncio.Event().wait())
         switched = await journal.client.activate_model(BLUE)
         assert (switched.changed, switched.former) == (True, RED)
 

@@ -22,7 +22,7 @@ from support.patience import impatient
 from support.stack import HTTP_TIMEOUT_S, Stack, running_stack
 
 from crew_journal.consumers.health.reactor import HealthReactor
-from crew_journal.consumers.models.index_reactor import IndexReactor
+from crew_journal.consumers.models.missing_reactor import IndexReactor
 from crew_journal.services.http.app import App
 
 EXAMPLES = max(2, settings.default.max_examples // 20)

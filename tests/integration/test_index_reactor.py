@@ -10,7 +10,7 @@ from support.embedding import until
 from support.memory_node import ADMIN, WORKSPACE, MemoryNode, Themes, memory_node
 
 from crew_journal.consumers.models.embed_reactor import EmbedReactor
-from crew_journal.consumers.models.index_rows import missing_after
+from crew_journal.consumers.models.missing_rows import missing_after
 from crew_journal.schemas.core.derived import encode_vector
 from crew_journal.schemas.core.errors import EmbedderBadAnswer, EmbedderInputRejected
 from crew_journal.schemas.core.principal import Principal, Role

@@ -21,7 +21,7 @@ from support.stack import Stack
 from support.tool_calls import Place, furnished
 
 from crew_journal.consumers.health.reactor import HealthReactor
-from crew_journal.consumers.models.index_reactor import IndexReactor
+from crew_journal.consumers.models.missing_reactor import IndexReactor
 from crew_journal.schemas.core.errors import ViewsBehind
 from crew_journal.schemas.core.operation import Access, Effect, Operation
 from crew_journal.schemas.core.principal import Role

@@ -11,7 +11,7 @@ from support.embedding import QUICK_TIMES, until
 from support.flaky_publisher import Flaky
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 
-from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.consumers.palace import exchange_filing as palace_filing
 from crew_journal.consumers.palace.ingest_reactor import IngestLimits, PalaceIngestReactor
 from crew_journal.schemas.access.events import WorkspaceConfigured

@@ -10,7 +10,7 @@ from support.embedding import QUICK_TIMES, until
 from support.flaky_publisher import Flaky
 from support.memory_node import WORKSPACE, MemoryNode, Themes
 
-from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.consumers.palace.reinforce_reactor import PalaceReinforceReactor, ReinforceLimits
 from crew_journal.consumers.reacting.durable import remaining
 from crew_journal.schemas.core.errors import EmbedderBadAnswer

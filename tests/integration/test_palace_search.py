@@ -8,9 +8,8 @@ import pytest
 from Stemmer import Stemmer
 from support.embedding import until
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
-from support.stack import HOT_INDEX_BYTES
 
-from crew_journal.consumers.models.chunks_reactor import EmbedChunksReactor
+from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.schemas.core.payload import ControlPayload
 from crew_journal.schemas.facts.events import FactAsserted, FactEntity
 from crew_journal.schemas.facts.names import entity_id
@@ -32,10 +31,9 @@ from crew_journal.services.palace.searching import DrawerSearch
 @pytest.fixture
 def drawers(live: MemoryNode) -> DrawerSearch:
     return DrawerSearch(
-        live.store,
+        live.recall_service.cache,
         Analyzer(Stemmer),
         live.recall_service.queries,
-        budget_bytes=HOT_INDEX_BYTES,
         clock=lambda: datetime.now(UTC),
     )
 
@@ -142,10 +140,9 @@ async def test_the_recipe_of_the_seed_ranks_by_importance_and_the_last_read(
     await record(live, MemoryReferenced(entries=(ReferencedEntry(entry_id=ids[0], count=1),)))
     assert await found(drawers, "disk ran over", **seed) == ["plain", "weighty"]
     early = DrawerSearch(
-        live.store,
+        live.recall_service.cache,
         Analyzer(Stemmer),
         live.recall_service.queries,
-        budget_bytes=HOT_INDEX_BYTES,
         clock=lambda: datetime(2020, 1, 1, tzinfo=UTC),
     )
     hits, _ = await early.search(WORKSPACE, "disk ran over", 1, recipe=PalaceRecipe.PALACE_SEED)

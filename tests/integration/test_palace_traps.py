@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 from Stemmer import Stemmer
 from support.memory_node import WORKSPACE, MemoryNode
-from support.stack import HOT_INDEX_BYTES
 
 from crew_journal.schemas.core.payload import ControlPayload
 from crew_journal.schemas.facts.events import FactAsserted, FactEntity
@@ -20,10 +19,8 @@ from crew_journal.services.palace.searching import DrawerSearch
 
 @pytest.fixture
 def drawers(live: MemoryNode) -> DrawerSearch:
-    queries = live.recall_service.queries
-    return DrawerSearch(
-        live.store, Analyzer(Stemmer), queries, budget_bytes=HOT_INDEX_BYTES, clock=lambda: datetime.now(UTC)
-    )
+    recall = live.recall_service
+    return DrawerSearch(recall.cache, Analyzer(Stemmer), recall.queries, clock=lambda: datetime.now(UTC))
 
 
 async def record(live: MemoryNode, *payloads: ControlPayload) -> list[str]:

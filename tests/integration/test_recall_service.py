@@ -23,6 +23,7 @@ from crew_journal.schemas.recall.events import PriorityChanged
 from crew_journal.schemas.recall.operations import RECALL, RenderRequest
 from crew_journal.services.desk import parse
 from crew_journal.services.index.cache import HotCache
+from crew_journal.services.index.entry_slot import EntryIndexes
 from crew_journal.services.index.scope import RecallScope, ScopeKind
 from crew_journal.services.index.take import load
 from crew_journal.services.index.vectors import TokenStore
@@ -254,22 +255,23 @@ async def test_a_rebuilt_view_voids_the_index(tmp_path):
 async def test_the_least_recently_used_workspace_is_dropped_first(tmp_path):
     async with recalling(tmp_path) as at_work:
         await at_work.fold(*(told(f"e{n}", workspace=f"w{n}") for n in range(4)))
-        cache = HotCache(at_work.store, 1)
+        hot = HotCache(at_work.store, 1)
+        cache = EntryIndexes(hot)
         try:
             for n in (0, 1, 2, 1, 3):
                 await cache.get(f"w{n}")
-            assert cache.status.workspaces == 1
-            cache._budget = 1 << 20
+            assert len(hot.slots()) == 1
+            hot.budget_bytes = 1 << 20
             for n in (0, 1, 2, 0, 3):
                 await cache.get(f"w{n}")
-            assert cache.status.workspaces == 4
-            cache._budget = cache.status.bytes // 2
+            assert len(hot.slots()) == 4
+            hot.budget_bytes = hot.nbytes // 2
             await cache.get("w9")
-            kept = list(cache._slots)
+            kept = [slot.workspace_id for slot in hot.slots()]
             assert kept == ["w1", "w2", "w0", "w3", "w9"][-len(kept) :]
             assert 1 < len(kept) < 5
         finally:
-            cache.close()
+            hot.close()
 
 
 async def test_workspaces_without_entries_are_not_kept_without_bound(tmp_path, monkeypatch):
@@ -284,8 +286,8 @@ async def test_workspaces_without_entries_are_not_kept_without_bound(tmp_path, m
         assert await at_work.ids() == ["e1"]
         for n in range(12):
             assert await at_work.ids(token(n)) == []
-        slots = at_work.service.indexes._slots
-        assert list(slots) == ["w1", *(f"empty-{n}" for n in range(8, 12))]
+        slots = [slot.workspace_id for slot in at_work.service.cache.slots()]
+        assert slots == ["w1", *(f"empty-{n}" for n in range(8, 12))]
         await at_work.fold(told("e2", workspace="empty-1"), told("e3", workspace="empty-11"))
         for n, entry_id in ((1, "e2"), (11, "e3")):
             assert await at_work.ids(token(n)) == [entry_id]
@@ -298,7 +300,7 @@ async def test_concurrent_queries_load_a_workspace_once(tmp_path, monkeypatch):
         loads.append(workspace_id)
         return load(views, workspace_id, record_bytes)
 
-    monkeypatch.setattr("crew_journal.services.index.cache.load", counted)
+    monkeypatch.setattr("crew_journal.services.index.entry_slot.load", counted)
     async with recalling(tmp_path) as at_work:
         await at_work.fold(told("e1"))
         answers = await asyncio.gather(*(at_work.ids() for _ in range(8)))
@@ -325,7 +327,8 @@ def edges_of(index):
 def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_path_factory, stream):
     async def run():
         async with node(tmp_path_factory.mktemp("v") / "views.duckdb", discover_projections()) as made:
-            cache = HotCache(made.store, 1 << 26)
+            hot = HotCache(made.store, 1 << 26)
+            cache = EntryIndexes(hot)
             for workspace in ("w1", "w2"):
                 await cache.get(workspace)
             for first in range(0, len(stream), 3):
@@ -355,7 +358,7 @@ def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_pa
                             assert [(h.doc, h.score) for h in one] == [(h.doc, h.score) for h in two]
                             for hit in one:
                                 assert followed.records.get(hit.doc) == loaded.records.get(hit.doc)
-            cache.close()
+            hot.close()
 
     asyncio.run(run())
 

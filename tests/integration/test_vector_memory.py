@@ -15,7 +15,7 @@ from support.events import entry, vector
 from support.switching import W, X, Y, Z, check, switching
 
 from crew_journal.schemas.models.events import EmbeddingsAdded, EmbeddingsDropped
-from crew_journal.services.index import cache as hot_switch
+from crew_journal.services.index import entry_slot
 from crew_journal.services.index.take import load
 from crew_journal.services.index.vectors import VectorMatrix, read_matrix
 
@@ -26,7 +26,7 @@ async def test_switching_back_to_a_model_loads_no_vectors(tmp_path: Path, monkey
         await at_work.activate("blue")
         await at_work.service.settled()
         await at_work.remember("later", {"red": X, "blue": Z})
-        monkeypatch.setattr(hot_switch, "read_matrix", None)
+        monkeypatch.setattr(entry_slot, "read_matrix", None)
         await at_work.activate("red")
         answer = await at_work.recall()
         assert answer.model == "red"

@@ -14,8 +14,7 @@ from support.stack import until
 from support.switching import W, Y, Z, check, switching
 
 from crew_journal.schemas.models.events import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
-from crew_journal.services.index import cache as hot_cache
-from crew_journal.services.index import cache as hot_switch
+from crew_journal.services.index import entry_slot
 from crew_journal.services.index.entry_index import HotIndex
 from crew_journal.services.index.take import load
 from crew_journal.services.index.vectors import VectorMatrix, read_matrix
@@ -72,7 +71,7 @@ async def test_until_the_new_vectors_are_read_queries_go_on_with_the_former_mode
             asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
             return made
 
-        monkeypatch.setattr(hot_switch, "read_matrix", held)
+        monkeypatch.setattr(entry_slot, "read_matrix", held)
         await at_work.activate("blue")
         for n in range(3):
             assert check(await at_work.recall(f"meanwhile {n}")) == "red"
@@ -110,7 +109,9 @@ async def test_an_index_loaded_while_the_former_one_is_switched_meets_the_active
     async with switching(tmp_path) as at_work:
         cache = at_work.service.indexes
         former = await cache.get("w1")
-        read, release_reading = cache._read, asyncio.Event()
+        slot = cache.slot("w1")
+        assert slot is not None
+        read, release_reading = slot.read_matrix, asyncio.Event()
 
         async def held_reading(*args: Any) -> VectorMatrix:
             await release_reading.wait()
@@ -125,10 +126,10 @@ async def test_an_index_loaded_while_the_former_one_is_switched_meets_the_active
             asyncio.run_coroutine_threadsafe(release_loading.wait(), loop).result()
             return made
 
-        monkeypatch.setattr(cache, "_read", held_reading)
-        monkeypatch.setattr(hot_cache, "load", held_loading)
+        monkeypatch.setattr(slot, "read_matrix", held_reading)
+        monkeypatch.setattr(entry_slot, "load", held_loading)
         await at_work.activate("blue")
-        cache._slots["w1"].behind = True
+        slot.behind = True
         asked = asyncio.create_task(cache.get("w1", at_work.seq + 1))
         await loaded.wait()
         await at_work.activate("red")
@@ -232,7 +233,7 @@ async def test_settled_waits_for_an_index_that_was_read_before_a_decision(
             go_on.wait()
             return index
 
-        monkeypatch.setattr(hot_cache, "load", held)
+        monkeypatch.setattr(entry_slot, "load", held)
         asked = asyncio.create_task(at_work.recall())
         await asyncio.to_thread(read.wait)
         await at_work.activate("blue")

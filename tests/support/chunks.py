@@ -16,8 +16,10 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.core.derived import OutgoingMessage
-from crew_journal.services.documents.chunk_search import search_chunks
-from crew_journal.services.index.texts import ChunkCache, ChunkIndex
+from crew_journal.services.documents.index import DocumentIndex, document_indexes
+from crew_journal.services.documents.search import find_chunks
+from crew_journal.services.index.cache import HotCache
+from crew_journal.services.index.shelf import TextSlot
 from crew_journal.services.recall.asking import query_of
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -28,8 +30,9 @@ Hit = tuple[str, str, int]
 class Documents:
     """Views of documents, and the cache of their chunks."""
 
-    def __init__(self, store: ViewStore, host: Host, cache: ChunkCache) -> None:
-        self.store, self.host, self.cache = store, host, cache
+    def __init__(self, store: ViewStore, host: Host, cache: HotCache) -> None:
+        self.store, self.host, self.hot = store, host, cache
+        self.cache = document_indexes(cache)
         self.seq = 0
         self.writes = 0
 
@@ -47,7 +50,7 @@ class Documents:
         self.writes += 1
         return document(f"w{self.writes}", owner=owner, tier=tier, key=key, action=action, content=content, **fields)
 
-    async def index(self, workspace_id: str = "w1") -> ChunkIndex:
+    async def index(self, workspace_id: str = "w1") -> DocumentIndex:
         """The hot index as the cache has it."""
         return await self.cache.get(workspace_id, self.seq)
 
@@ -65,7 +68,7 @@ class Documents:
 
 
 def found_in(
-    index: ChunkIndex,
+    index: DocumentIndex,
     query: str,
     *owners: str,
     vector: Sequence[float] | None = None,
@@ -74,18 +77,31 @@ def found_in(
 ) -> list[Hit]:
     """Owner, label and line of each hit in an index."""
     asked = query_of(query, ANALYZER, None if vector is None else np.array(vector, np.float32), None, None)
-    searched = [index.owners[owner] for owner in owners if owner in index.owners]
-    hits = search_chunks(searched, asked, limit, tier=tier, model=index.model).hits
-    return [
-        (hit.owner.owner, hit.owner.document_of(hit.slot).label, hit.owner.text_of(hit.slot).first_line) for hit in hits
-    ]
+    hits = find_chunks(index, asked, limit, owners=owners, tier=tier, analyzer=ANALYZER)
+    return [(hit.owner, hit.label, hit.first_line) for hit in hits]
+
+
+def loaded(store: ViewStore, workspace_id: str) -> DocumentIndex:
+    """The hot index as a load gives it."""
+    cache = HotCache(store, 1 << 26)
+    try:
+        return TextSlot(cache, workspace_id, make=DocumentIndex).read()
+    finally:
+        cache.close()
+
+
+def live_texts(index: DocumentIndex, owner: str) -> list[str]:
+    """The texts of an owner that count, sorted."""
+    mask = index.scoped((owner,)).mask
+    slots = range(len(index)) if mask is None else mask.nonzero()[0].tolist()
+    return sorted(index.text_of(slot).text for slot in slots)
 
 
 @asynccontextmanager
 async def documents(path: Path, budget_bytes: int = 64 << 20) -> AsyncIterator[Documents]:
     """Empty views with a cache on them."""
     async with node(path / "views.duckdb", discover_projections()) as made:
-        cache = ChunkCache(made.store, budget_bytes, lambda: NOW)
+        cache = HotCache(made.store, budget_bytes, lambda: NOW)
         try:
             yield Documents(made.store, made.host, cache)
         finally:

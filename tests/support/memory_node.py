@@ -20,9 +20,8 @@ from crew_journal.consumers.adapters.outcome import ObservedEmbedder
 from crew_journal.consumers.health.reactor import HealthReactor
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.consumers.models.chunks_reactor import ChunkLimits
 from crew_journal.consumers.models.embed_reactor import EmbedReactor
-from crew_journal.consumers.models.index_reactor import IndexReactor
+from crew_journal.consumers.models.missing_reactor import ChunkLimits, IndexReactor
 from crew_journal.consumers.reacting.sweeping import SweepLimits
 from crew_journal.consumers.reacting.views_reactor import ViewsLimits, ViewsReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext
@@ -43,6 +42,8 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.node import Node
+from crew_journal.services.palace.near import NearDrawers
+from crew_journal.services.palace.searching import DrawerSearch
 from crew_journal.services.recall.recall import RecallService
 
 Kind = TypeVar("Kind", bound=ViewsReactor)
@@ -154,6 +155,7 @@ class MemoryNode:
     now: datetime
     recall_service: RecallService
     received: dict[str, int]
+    drawers: DrawerSearch
     reactors: list[Reactor] = field(default_factory=list)
 
     @property
@@ -271,6 +273,7 @@ class MemoryNode:
             self.clock,
             Settings(),
             views=self.store,
+            finder=NearDrawers(self.drawers),
             embedder_for=lambda model: self.observed if model == self.observed.model_id else None,
             embed_unsettled=self.embed_unsettled,
             embedder_trouble=self.trouble,
@@ -325,6 +328,7 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
             clock=lambda: made[0].now,
         )
         ends.callback(recall.close)
+        drawers = DrawerSearch(recall.cache, Analyzer(Stemmer), recall.queries, clock=lambda: made[0].now)
         made.append(
             MemoryNode(
                 broker,
@@ -338,6 +342,7 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
                 started,
                 recall,
                 received,
+                drawers,
             )
         )
         try:

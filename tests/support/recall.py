@@ -18,8 +18,8 @@ from crew_journal.schemas.core.envelope import EntryRecorded, TokenBitsDerived, 
 from crew_journal.schemas.core.errors import EmbedderUnavailable
 from crew_journal.schemas.core.timestamps import to_ms
 from crew_journal.schemas.text.analyzer import Analyzer, indexed_text
-from crew_journal.services.index.cache import extend
 from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.index.entry_slot import extend
 from crew_journal.services.index.vectors import VectorMatrix
 
 MODEL = "test-model"

@@ -52,7 +52,7 @@ async def layered_memory(
         store = live.store
         recall = RecallService(store, lambda _: embedder, analyzer=analyzer, budget_bytes=1 << 24, clock=lambda: NOW)
         owned, registry, queries = PromptDocuments(store), Registry(store), JournalQueries(store)
-        drawers = DrawerSearch(store, analyzer, recall.queries, budget_bytes=1 << 24, clock=lambda: NOW)
+        drawers = DrawerSearch(recall.cache, analyzer, recall.queries, clock=lambda: NOW)
         shared = node_of(store, queries=queries, recall=recall, analyzer=analyzer, clock=lambda: NOW)
         shared.put(DrawerSearch, drawers)
         shared.put(Registry, registry)
@@ -60,7 +60,7 @@ async def layered_memory(
         assembling = shared.use(Assembling)
         yield assembling
         await shared.ends.aclose()
-        for part in (drawers, owned, registry, queries, recall):
+        for part in (owned, registry, queries, recall):
             part.close()
 
 

@@ -66,7 +66,7 @@ async def assembled(path: Path, batch: int) -> str:
         store = live.store
         recall = RecallService(store, lambda _: None, analyzer=analyzer, budget_bytes=1 << 24, clock=lambda: NOW)
         owned, registry, queries = PromptDocuments(store), Registry(store), JournalQueries(store)
-        drawers = DrawerSearch(store, analyzer, recall.queries, budget_bytes=1 << 24, clock=lambda: NOW)
+        drawers = DrawerSearch(recall.cache, analyzer, recall.queries, clock=lambda: NOW)
         shared = node_of(store, queries=queries, recall=recall, analyzer=analyzer, clock=lambda: NOW)
         shared.put(DrawerSearch, drawers)
         shared.put(Registry, registry)
@@ -83,7 +83,7 @@ async def assembled(path: Path, batch: int) -> str:
         again = await assembling.assemble(Caller.of(OWNER, "w1"), request)
         assert again.model_dump_json() == made.model_dump_json()
         await shared.ends.aclose()
-        for part in (drawers, owned, registry, queries, recall):
+        for part in (owned, registry, queries, recall):
             part.close()
     assert {item.kind for item in made.items} == {"working", "semantic", "procedural", "episodic"}
     assert {item.source for item in made.items} == {"fact", "entry", "drawer", "document", "identity"}

@@ -20,7 +20,8 @@ from crew_journal.schemas.core.payload import ControlPayload
 from crew_journal.schemas.facts.events import EntityNamed, FactAsserted, FactEnded, FactEntity, FactVerified
 from crew_journal.schemas.palace.events import DrawerDeleted, DrawerRestored, DrawerSuperseded
 from crew_journal.schemas.text.analyzer import Analyzer
-from crew_journal.services.facts.index import FACT_BYTES, FACTS_SHARE, FactIndexes
+from crew_journal.services.facts.index import fact_indexes
+from crew_journal.services.index.cache import HotCache
 
 
 def entity(name: str, kind: str = "entity") -> FactEntity:
@@ -99,14 +100,15 @@ async def test_the_facts_of_the_workspace_that_was_used_longest_ago_leave_memory
     ]
     async with node(tmp_path / "v.duckdb", views) as live:
         await live.host.fold(stream)
-        budget = FACTS_SHARE * 2 * 2 * FACT_BYTES  # two workspaces of one fact
-        indexes = FactIndexes(live.store, Analyzer(Stemmer), budget_bytes=budget)
-        first, second = indexes.fresh("w1"), indexes.fresh("w2")
-        assert (indexes.fresh("w1"), indexes.fresh("w2"), indexes.fresh("w1")) == (first, second, first)
-        indexes.fresh("w3")
-        assert indexes.fresh("w1") is first
-        assert indexes.fresh("w2") is not second
-        indexes.close()
+        cache = HotCache(live.store, 1 << 20)
+        indexes = fact_indexes(cache, Analyzer(Stemmer))
+        first, second = [await indexes.get(name) for name in ("w1", "w2")]
+        assert [await indexes.get(name) for name in ("w1", "w2", "w1")] == [first, second, first]
+        cache.budget_bytes = cache.nbytes + first.nbytes // 2  # two workspaces of one fact
+        await indexes.get("w3")
+        assert await indexes.get("w1") is first
+        assert await indexes.get("w2") is not second
+        cache.close()
 
 
 def found_in(drawer: str, event_id: str, fact_id: str, **also: Any) -> OutgoingMessage:

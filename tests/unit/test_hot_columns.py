@@ -17,6 +17,7 @@ from crew_journal.schemas.core.table import Hot, Table, Tables
 from crew_journal.schemas.entries.tables import TURNS, TurnRow
 from crew_journal.services.index.cache import HotCache
 from crew_journal.services.index.entry_index import HotIndex
+from crew_journal.services.index.entry_slot import EntryIndexes
 from crew_journal.services.index.take import load
 
 HINTS = get_type_hints(TurnRow, include_extras=True)
@@ -62,11 +63,12 @@ async def test_a_new_hot_column_is_there_after_a_load_and_after_a_commit_alike(
     ]
     async with node(tmp_path / "v.duckdb", projections) as made:
         await made.host.fold(stream[:1])
-        cache = HotCache(made.store, 1 << 26)
+        hot = HotCache(made.store, 1 << 26)
+        cache = EntryIndexes(hot)
         followed = await cache.get("w1")
         assert tones(followed) == [0]
         for message in stream[1:]:
             await made.host.fold([message])
         assert await cache.get("w1") is followed
         assert tones(followed) == tones(load(made.store, "w1")) == [0, 1, 99, 2]
-        cache.close()
+        hot.close()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from crew_journal.consumers.models import index_reactor as index_backlog
-from crew_journal.consumers.models.index_reactor import Backlog, backlog_of
+from crew_journal.consumers.models import missing_reactor as index_backlog
+from crew_journal.consumers.models.missing_reactor import Backlog, backlog_of
 from crew_journal.consumers.reacting.durable import Remaining
 
 PUT_OFF = frozenset({11, 14})

@@ -14,6 +14,7 @@ from .access import tables as access
 from .core.table import Table, Tables
 from .documents import tables as documents
 from .entries import tables as entries
+from .erasure import tables as erasure
 from .facts import tables as facts
 from .health import tables as health
 from .learning import tables as learning
@@ -31,6 +32,7 @@ TABLES: Final[Tables] = tuple(
         access,
         documents,
         entries,
+        erasure,
         facts,
         health,
         learning,

@@ -86,7 +86,7 @@ _JUDGED_HERE: Final = frozenset(
     {"id", "workspace_id", "entry_type", "ts", "summary", "severity", "priority", "actor_type", "payload", "refs"}
 )
 """Fields that ``plain_entry`` checks itself; the others are checked by the plan."""
-_known_id: Final = lru_cache(maxsize=16_384)(lambda text: bool(_id(text)))
+known_id: Final = lru_cache(maxsize=16_384)(lambda text: bool(_id(text)))
 _SEEN_BEFORE: Final = frozenset({"crew_id", "agent_id", "mission_id", "trace_id"})
 """Ids that many entries share, so their check is cached."""
 _set: Final = object.__setattr__
@@ -121,7 +121,7 @@ def _plan(*names: str) -> _Plan:
     return _Plan(
         set(names),
         tuple(
-            (name, _known_id if name in _SEEN_BEFORE else PLAIN_FIELDS[name])
+            (name, known_id if name in _SEEN_BEFORE else PLAIN_FIELDS[name])
             for name in names
             if name not in _JUDGED_HERE
         ),
@@ -139,7 +139,7 @@ def plain_entry(record: dict[str, Any]) -> JournalEntry | None:
     """
     try:
         summary, ts = record["summary"], record["ts"]
-        if not (_id(record["id"]) and _known_id(record["workspace_id"]) and _known_type(record["entry_type"])):
+        if not (_id(record["id"]) and known_id(record["workspace_id"]) and _known_type(record["entry_type"])):
             return None
         if not (type(summary) is str and summary and len(summary) <= MAX_SUMMARY and summary.isprintable()):
             return None

@@ -91,12 +91,18 @@ class ErasureScoped(ControlPayload, InParts):
 
 
 class ErasureCompleted(ControlPayload):
-    """Receipt of an erasure: counts by kind."""
+    """Receipt of an erasure.
+
+    Attributes:
+        counts: How many were removed, by store.
+        not_proven: What the erasure could not reach, in words: a receipt without it would claim too much.
+    """
 
     ENTRY_TYPE = "erasure.completed"
     INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
     erasure_id: Id
     counts: dict[str, int] = Field(default_factory=dict)
+    not_proven: tuple[Annotated[str, StringConstraints(max_length=500)], ...] = Field(default=(), max_length=50)
 
 
 class LossAccepted(ControlPayload, InParts):

@@ -38,6 +38,10 @@ _LONG_PIECE: Final = "|".join(
 _URL: Final = "://"
 _BY_NAME: Final = rf"passw|passphrase|{_URL}(?s:.)*@"
 """Credentials that may be short."""
+_ASSIGNED: Final = (
+    r"(?:secret|key|token)[\"'\]\\]{0,4}\s{0,3}(?:=>|:=|=|:)\s{0,3}[\"'`\\]{0,2}[^\s\"'`,;<>{}()\[\]|\\]{16}"
+)
+"""A value with colons in it, which divide it into pieces that may each be short, assigned to the name of a key."""
 _BREAK: Final = re.compile(r"\n\s*")
 
 
@@ -80,9 +84,10 @@ def may_hold_secrets(text: bytes, but: str = "") -> bool:
         text: The text.
         but: An id in it that is not searched.
     """
-    decoded = text.decode()
     named, suspicious = _hints()
-    return named(decoded.lower()) and suspicious(decoded.replace(but, "") if but else decoded)
+    if not named(text.lower() if text.isascii() else text.decode().lower()):
+        return False
+    return suspicious(text.decode().replace(but, "") if but else text)
 
 
 def find_secrets(text: str) -> list[Secret]:
@@ -127,7 +132,7 @@ def formats() -> tuple[Format, ...]:
 
 
 @cache
-def _hints() -> tuple[Callable[[str], bool], Callable[[str], bool]]:
+def _hints() -> tuple[Callable[[str | bytes], bool], Callable[[str | bytes], bool]]:
     """Whether a text in small letters has a need, and whether a text has a short or a long credential's form.
 
     A need that begins a credential has to begin a long piece. Both are one pass of an engine without backtracking.
@@ -141,8 +146,8 @@ def _hints() -> tuple[Callable[[str], bool], Callable[[str], bool]]:
         f"{re.escape(need)}{_IN_PIECE}{{{max(0, LEAST_BYTES - len(need))}}}" if alone else re.escape(need)
         for need, alone in begins.items()
     ]
-    return _searched("|".join([*needs, _URL])), _searched(f"(?i:{_BY_NAME})|{_LONG_PIECE}")
+    return _searched("|".join([*needs, _URL])), _searched(f"(?i:{_BY_NAME}|{_ASSIGNED})|{_LONG_PIECE}")
 
 
-def _searched(pattern: str) -> Callable[[str], bool]:
+def _searched(pattern: str) -> Callable[[str | bytes], bool]:
     return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")).isinstance_python

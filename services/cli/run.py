@@ -117,19 +117,26 @@ def _completion(context: click.Context) -> tuple[str, str]:
 def run(app: click.Group, argv: Sequence[str] | None = None) -> int:
     """Run ``app`` with ``argv``, by default the arguments of the process; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    as_json = JSON_FLAG in arguments
+    try:
+        code = _invoked(app, arguments, as_json=JSON_FLAG in arguments)
+        sys.stdout.flush()  # also of a help text: at the interpreter's exit it would be too late to handle
+        return code
+    except BrokenPipeError:
+        return _reader_left()
+
+
+def _invoked(app: click.Group, arguments: Sequence[str], *, as_json: bool) -> int:
     try:
         with configured(arguments):
             if instruction := os.environ.get(_COMPLETE):
                 return shell_complete(app, {}, NAME, _COMPLETE, instruction)
             with app.make_context(NAME, list(arguments)) as context:
                 answer = app.invoke(context)
-        sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
     except click.exceptions.Exit as end:
         return end.exit_code
     except BrokenPipeError:
-        return _reader_left()
+        raise
     except KeyboardInterrupt:
         return INTERRUPTED
     except click.Abort:  # Ctrl-C, or the end of stdin, at a question

@@ -101,6 +101,16 @@ from ...schemas.entries.operations import (
     PublishEntryAnswer,
     RememberAnswer,
 )
+from ...schemas.erasure.operations import (
+    ERASURE,
+    ERASURES,
+    FORGET,
+    PROVE_ERASED,
+    Erasure,
+    ErasuresAnswer,
+    ForgetAnswer,
+    ProveAnswer,
+)
 from ...schemas.facts.operations import (
     KG_ADD,
     KG_ENTITY,
@@ -2944,6 +2954,78 @@ class Operations:
         """
         return self._operate(DISCARD_DEAD_LETTER, locals())
 
+    def forget(
+        self,
+        reason: str,
+        *,
+        ids: Sequence[str] = (),
+        subject: str | None = None,
+        dry_run: bool = False,
+        workspace_id: str | None = None,
+    ) -> ForgetAnswer:
+        """Erase entries and everything that was made of them, from the journal's stream, the views and all indexes.
+
+        What goes: the messages named by `ids` (entries, writes of documents, `drawer:ID`, `fact:ID`) or whose
+        `data_subject_id` is `subject`, and every message that was derived from them: vectors, links, drawers,
+        facts, rules, lessons, proposals, models of people, and decisions about them alone. With `dry_run` nothing
+        is changed, and the answer says what would go. Without it, the ids can not be used again as soon as this
+        answers; the messages are deleted and the views are made anew in the background: `erasure` shows the
+        receipt.
+
+        Args:
+            ids: Ids of entries or document writes, `drawer:ID`, `fact:ID`.
+            subject: `data_subject_id` of a person: all of that person's messages.
+            reason: The reason; it is recorded.
+            dry_run: Only say what would go.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(FORGET, locals())
+
+    def prove_erased(
+        self,
+        canary: str,
+    ) -> ProveAnswer:
+        """Look for a text in everything the node keeps: files of the stream, views, logs and other files of its folder.
+
+        Run it before an erasure, to see where the text is, and after it. The text is searched in UTF-8, UTF-16,
+        hex, base64, percent-encoded and escaped as JSON, and the hashes of its words in the indexes. The text
+        itself is not recorded.
+
+        Args:
+            canary: The text; a rare word or name says most.
+        """
+        return self._operate(PROVE_ERASED, locals())
+
+    def erasure(
+        self,
+        erasure_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> Erasure:
+        """Show an erasure and, once it is completed, its receipt.
+
+        Args:
+            erasure_id: The erasure.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(ERASURE, locals())
+
+    def erasures(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ErasuresAnswer:
+        """List the erasures of a workspace, the newest first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+        """
+        return self._operate(ERASURES, locals())
+
 
 def _awaited(
     method: Callable[Concatenate[Operations, _P], _A],
@@ -3086,3 +3168,7 @@ class AsyncOperations:
     dead_letters = _awaited(Operations.dead_letters)
     retry_dead_letter = _awaited(Operations.retry_dead_letter)
     discard_dead_letter = _awaited(Operations.discard_dead_letter)
+    forget = _awaited(Operations.forget)
+    prove_erased = _awaited(Operations.prove_erased)
+    erasure = _awaited(Operations.erasure)
+    erasures = _awaited(Operations.erasures)

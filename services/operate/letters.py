@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
 from nats.js.errors import APIError, NotFoundError
 
 from ...schemas.core import headers as h
@@ -184,11 +185,14 @@ class DeadLetters:
             actor_type=ActorType.SYSTEM if actor_id is None else ActorType.USER,
             actor_id=actor_id,
         )
-        try:
-            await self._js.delete_msg(DEADLETTER_STREAM, letter.letter_seq)
-        except APIError as error:
-            if error.err_code not in _NO_MESSAGE:
-                raise
+        await delete_message(self._js, DEADLETTER_STREAM, letter.letter_seq)
+
+    async def erase(self, sequences: frozenset[int]) -> int:
+        """Delete the letters of erased events; returns how many there were."""
+        erased = [letter.letter_seq async for letter in self.kept() if letter.seq in sequences]
+        for letter_seq in erased:
+            await delete_message(self._js, DEADLETTER_STREAM, letter_seq)
+        return len(erased)
 
     def _again(self, letter: ParkedLetter) -> tuple[bytes, dict[str, str]]:
         body, headers = letter.body, letter.headers
@@ -247,7 +251,23 @@ class DeadLetters:
 
 
 _NO_MESSAGE: Final = (10_037, 10_043)
-"""JetStream's err_codes of a delete that finds no message."""
+"""JetStream's err_codes of a delete that finds no message; newer servers answer with a general one and these words."""
+
+
+async def delete_message(messages: JetStreamContext, stream: str, seq: int) -> None:
+    """Delete a message; the broker overwrites its bytes. Does nothing if it is gone.
+
+    Raises:
+        BrokerUnavailable: If the broker does not answer.
+    """
+    try:
+        await messages.delete_msg(stream, seq)
+    except APIError as error:
+        gone = error.err_code in _NO_MESSAGE or "no message found" in (error.description or "")
+        if not gone:
+            raise BrokerUnavailable(f"the message at {seq} could not be deleted: {error.description}") from None
+    except (NatsError, TimeoutError) as error:
+        raise BrokerUnavailable(f"the message at {seq} could not be deleted: {error}") from None
 
 
 def workspace_of(subject: str) -> str:

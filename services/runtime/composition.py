@@ -44,6 +44,7 @@ from ..documents.use_cases import Documents, JournalDocuments
 from ..entries import use_cases as remembering
 from ..entries.live_tail import LiveTail
 from ..entries.queries import JournalQueries
+from ..erasure import use_cases as erasures
 from ..facts import use_cases as graph
 from ..health import use_cases as health
 from ..http.app import App
@@ -129,6 +130,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     tokens.ANSWERS,
     link.ANSWERS,
     letters.ANSWERS,
+    erasures.ANSWERS,
     documents.ANSWERS,
     document_reading.ANSWERS,
     administration.ANSWERS,

@@ -39,6 +39,7 @@ from ..client.trust import claim_journal, note_token
 from ..data_dir import announce, lock, subject_key
 from ..endings import end_task
 from ..entries.live_tail import LiveTail
+from ..erasure.use_cases import Erasures
 from ..http.ports import HttpLimits
 from ..journal.broker.streams import stream_head
 from ..journal.intake.ingest import Ingest
@@ -49,6 +50,7 @@ from ..recall.similar import SimilarEntries
 from ..sweeps.scheduler import Sweeps
 from .composition import make_node, make_services, start_http
 from .embedding import Embedding, Filling, StaticTable, connection_trouble, statuses
+from .erasing import ErasedStream
 from .journal_side import BrokerLink, JournalSide, open_link
 from .views import VIEWS_FILE, aside_text
 
@@ -326,6 +328,7 @@ class Runtime:
         reactors = parts.keep("reactors", Reactors(context, filling, self._say))
         parts.show("ingest", ingest.figures)
         operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now, node.subject_key))
+        erasures = node.put(Erasures, Erasures(node, ErasedStream(client, views, operations)))
         tail = LiveTail(store, node.queries, head=lambda: stream_head(client), per_token=settings.tails_per_token)
         services = await make_services(
             node,
@@ -351,6 +354,7 @@ class Runtime:
         stack.push_async_callback(end_task, resting)
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url, self._owner_token))
+        await parts.begin("erasures", erasures)
         await reactors.start()
         embedding.start_probing()
 

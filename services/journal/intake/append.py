@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,7 +39,7 @@ from ....schemas.core.errors import (
     InvalidEntry,
     NotAllowed,
 )
-from ....schemas.core.ids import unforeseen
+from ....schemas.core.ids import message_id, name_key, unforeseen
 from ....schemas.core.limits import MAX_BATCH
 from ....schemas.core.payload import ControlPayload
 from ....schemas.core.ports import IdentityReader, Published
@@ -121,7 +121,7 @@ class Appended:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every append
 class _KnownEntry:
     seq: int
     content: str
@@ -162,9 +162,11 @@ class Journal:
         self._identities = identities
         self._clock = clock
         self._recent: OrderedDict[str, _KnownEntry] = OrderedDict()  # a dict's first key is slow to find after deletes
-        self._in_hand: dict[str, asyncio.Future[None]] = {}
+        self._in_hand: dict[str, asyncio.Future[None] | None] = {}  # a future once another append waits for the id
         self._messages = writer.client.jetstream()
         self._lost: list[Range] = []
+        self.erased: set[int] = set()
+        """``ids.name_key`` of the workspaces and ids that were erased; kept up by ``services/erasure``."""
 
     async def append(self, principal: Principal, submission: Mapping[str, Any]) -> Appended:
         """Append one entry and return after the broker's ack.
@@ -208,6 +210,8 @@ class Journal:
         first_of = _first_of_each_id(batch)
         firsts = [batch[index] for index in first_of.values()]
         given = [accepted for accepted in firsts if accepted.given_id]
+        for accepted in given if self.erased else ():
+            self._refuse_erased(accepted)
         async with self._holding([accepted.identity for accepted in given]):
             with_known = zip(given, self._known_all(given), strict=True)
             settled = {accepted.identity: (known, True) for accepted, known in with_known if known is not None}
@@ -265,11 +269,25 @@ class Journal:
         """A text as it may be stored in a document or drawer; the caller refuses it in the mode ``block``."""
         return await self._secrets.text(workspace_id, text)
 
+    def _refuse_erased(self, accepted: Accepted) -> None:
+        if name_key((accepted.workspace_id, accepted.entry_id)) in self.erased:
+            raise EntryConflict(
+                f"the id {accepted.entry_id} was erased", hint="an erased id cannot be used again", field="id"
+            )
+
+    def bar(self, workspace_id: str, ids: Iterable[str]) -> None:
+        """Refuse entries with these ids from now on."""
+        for entry_id in ids:
+            self.erased.add(name_key((workspace_id, entry_id)))
+            self._recent.pop(message_id(workspace_id, entry_id), None)
+
     async def _append_given(self, accepted: Accepted) -> Appended:
+        if self.erased:
+            self._refuse_erased(accepted)
         identity, in_hand = accepted.identity, self._in_hand
-        while (busy := in_hand.get(identity)) is not None:  # as ``_holding``, which costs 3 µs
-            await asyncio.shield(busy)
-        mine = in_hand[identity] = asyncio.get_running_loop().create_future()
+        while identity in in_hand:  # as ``_holding``, which costs 3 µs
+            await self._freed(identity)
+        in_hand[identity] = None
         try:
             earlier = self._known(accepted)
             if earlier is not None:
@@ -283,8 +301,14 @@ class Journal:
             [(known, repeated)] = await self._settle([accepted], [ack])
             return Appended(accepted.entry_id, known.seq, repeated)
         finally:
-            del in_hand[identity]
-            mine.set_result(None)
+            if (awaited := in_hand.pop(identity)) is not None:
+                awaited.set_result(None)
+
+    async def _freed(self, identity: str) -> None:
+        """Wait until an id in hand is free; it may be taken again by then."""
+        if (awaited := self._in_hand[identity]) is None:
+            awaited = self._in_hand[identity] = asyncio.get_running_loop().create_future()
+        await asyncio.shield(awaited)
 
     async def _accept_all(
         self, principal: Principal, submissions: Sequence[Mapping[str, Any]]
@@ -384,17 +408,15 @@ class Journal:
     async def _holding(self, identities: Sequence[str]) -> AsyncIterator[None]:
         """Hold ids while they are published; other appends of them wait. All are taken at once: no deadlock."""
         in_hand = self._in_hand
-        while busy := next((in_hand[identity] for identity in identities if identity in in_hand), None):
-            await asyncio.shield(busy)
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        for identity in identities:
-            in_hand[identity] = mine
+        while busy := next((identity for identity in identities if identity in in_hand), None):
+            await self._freed(busy)
+        in_hand.update(dict.fromkeys(identities))
         try:
             yield
         finally:
             for identity in set(identities):
-                del in_hand[identity]
-            mine.set_result(None)
+                if (awaited := in_hand.pop(identity)) is not None:
+                    awaited.set_result(None)
 
 
 def _check_decision(payload: ControlPayload, accepted: Accepted) -> None:

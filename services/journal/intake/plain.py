@@ -23,7 +23,7 @@ from ....schemas.catalogue import info_of
 from ....schemas.core import headers as h
 from ....schemas.core.entry import MAX_ENTRY_BYTES, JournalEntry
 from ....schemas.core.payload import PublisherKind
-from ....schemas.core.plain_entry import PLAIN_FIELDS
+from ....schemas.core.plain_entry import PLAIN_FIELDS, known_id
 from ....schemas.core.subjects import is_entry_type
 from ....schemas.core.timestamps import format_ts
 from ..publishing.acks import EncodedMessage
@@ -34,6 +34,11 @@ DEEP_BRACKETS: Final = 100
 """A body with this many opening brackets is read back as a check: our JSON reader stops at 200 levels, the writer at 254."""
 
 
+_MSG_ID: Final = f"NATS/1.0\r\n{h.MSG_ID}: "
+_ENTRY_ID: Final = f"\r\n{h.ENTRY_ID}: "
+_CONTENT: Final = f"\r\n{h.CONTENT_HASH}: "
+_PUBLISHER: Final = f"\r\n{h.PUBLISHER}: "
+_FORMAT: Final = f"\r\n{h.FORMAT}: {h.FORMAT_VERSION}\r\n"
 _VOUCHED: Final = f"{h.ACTOR_VOUCHED}: {h.VOUCHED}\r\n"
 
 
@@ -67,11 +72,9 @@ class Accepted(EncodedMessage):
 
 def entry_head(identity: str, entry_id: str, content: str, publisher: str | None, *, vouched: bool = False) -> bytes:
     """The header block of an entry; arguments are validated ids, a hex hash, and fields of ``Accepted``."""
-    by = f"{h.PUBLISHER}: {publisher}\r\n" if publisher is not None else ""
-    return (
-        f"NATS/1.0\r\n{h.MSG_ID}: {identity}\r\n{h.ENTRY_ID}: {entry_id}\r\n"
-        f"{h.CONTENT_HASH}: {content}\r\n{by}{h.FORMAT}: {h.FORMAT_VERSION}\r\n{_VOUCHED if vouched else ''}\r\n"
-    ).encode()
+    by = f"{_PUBLISHER}{publisher}" if publisher is not None else ""
+    end = _VOUCHED if vouched else ""
+    return f"{_MSG_ID}{identity}{_ENTRY_ID}{entry_id}{_CONTENT}{content}{by}{_FORMAT}{end}\r\n".encode()
 
 
 def accept_plain(
@@ -103,10 +106,13 @@ def accept_plain(
         canonical = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
     except (KeyError, TypeError, ValueError):
         return None  # an unknown field, or a value that is not text or not JSON
-    if len(canonical) > _PLAIN_BYTES or b"null" in canonical:  # null: perhaps a number that is not finite
+    if len(canonical) > _PLAIN_BYTES:
         return None
-    if canonical.count(b"{") + canonical.count(b"[") > DEEP_BRACKETS:
-        return None
+    for name in _OBJECTS:
+        if name not in record or _FLAT.issuperset(map(type, record[name].values())):
+            continue  # plain values only: the text need not be searched
+        if b"null" in canonical or canonical.count(b"{") + canonical.count(b"[") > DEEP_BRACKETS:
+            return None  # null: perhaps a number that is not finite
     entry_type = record.get("entry_type")
     if entry_type is None or "summary" not in record:
         return None
@@ -132,7 +138,7 @@ def accept_plain(
     return Accepted(
         f"journal.{workspace}.{record.get('crew_id', '_')}.{record.get('agent_id', '_')}.{entry_type}",
         entry_head(identity, entry_id, content, publisher, vouched=vouched),
-        b"%b%b}" % (canonical[:-1], filled.encode()) if filled else canonical,
+        canonical[:-1] + filled.encode() + b"}" if filled else canonical,
         workspace,
         entry_id,
         identity,
@@ -148,11 +154,15 @@ def _agents_type(entry_type: str) -> bool:
     return is_entry_type(entry_type) and info_of(entry_type).publisher is PublisherKind.AGENTS
 
 
+_OBJECTS: Final = ("payload", "refs")
+_FLAT: Final = frozenset({str, int, bool})
+"""Types of values that are neither nested nor written as ``null``."""
 _PLAIN_BYTES: Final = MAX_ENTRY_BYTES - 1_024
 """Leaves room for what is filled in, under 300 bytes."""
 _PLAIN: Final[dict[str, Callable[[Any], Any]]] = {
     **PLAIN_FIELDS,
-    "workspace_id": re.compile(r"[A-Za-z0-9-][A-Za-z0-9_-]{0,63}\Z").match,
+    **dict.fromkeys(("crew_id", "agent_id", "mission_id", "trace_id"), known_id),
+    "workspace_id": lru_cache(maxsize=4_096)(lambda text: bool(re.match(r"[A-Za-z0-9-][A-Za-z0-9_-]{0,63}\Z", text))),
     "entry_type": _agents_type,
     "priority": frozenset({"normal"}).__contains__,
 }

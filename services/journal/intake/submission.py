@@ -156,7 +156,9 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
     if type(submission) is not dict and not isinstance(submission, Mapping):
         raise InvalidEntry((FieldProblem(f"{prefix}entry", "is not a JSON object", "submit an object"),))
     given = submission.items()
-    record = {name: value for name, value in given if value is not None and (value != "" or name in _REQUIRED)}
+    record = {
+        name: value for name, value in given if value or (value is not None and (value != "" or name in _REQUIRED))
+    }
     if record.get("supersedes") == []:
         del record["supersedes"]
     if submission.get("workspace_id") == "":

@@ -267,12 +267,10 @@ class Writer:
         """
         return await self.post(EncodedMessage(subject, encode_headers(headers), body))
 
-    async def post(self, message: EncodedMessage) -> Published:
-        """``publish`` of a message whose headers are encoded already."""
-        spender = SPENDER.get()
-        if spender is None:
-            return await self._post(message)
-        return await _spending(spender, [message], self._post(message), _seq_of)
+    def post(self, message: EncodedMessage) -> Coroutine[Any, Any, Published]:
+        """``publish`` of a message whose headers are encoded already; must be awaited at once."""
+        spender, posted = SPENDER.get(), self._post(message)  # no coroutine around the common case
+        return posted if spender is None else _spending(spender, [message], posted, _seq_of)
 
     async def _post(self, message: EncodedMessage) -> Published:
         if self._closed:  # from here as ``_take_place``, without a call: every entry comes this way

@@ -55,6 +55,7 @@ from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import Caller
 from crew_journal.services.index.cache import HotCache
 from crew_journal.services.index.query_embedding import QueryEmbedder
+from crew_journal.services.palace.near import NearDrawers
 from crew_journal.services.palace.reading import PalaceReading
 from crew_journal.services.palace.searching import DrawerSearch
 from crew_journal.services.palace.tunnels import Navigation
@@ -204,7 +205,7 @@ async def _hot_path(report: Report, node: _Node, texts: Sequence[str]) -> None:
         for n, text in enumerate(texts)
     ]
     exchanges = [exchange for exchange in exchanges_of(turns, 1 << 50) if exchange.ended]
-    filing = Filing(node.store, node.publish, lambda _: node.embedder, THRESHOLDS, "bench@1")
+    filing = Filing(node.store, NearDrawers(node.search), node.publish, lambda _: node.embedder, THRESHOLDS, "bench@1")
     filed, work, folding, worked = 0, 0.0, 0.0, time.process_time()
     for at in range(0, len(exchanges), GROUP):
         began = time.perf_counter()
@@ -236,7 +237,7 @@ async def _locomo(report: Report, path: Path, folder: Path) -> None:
     embedder = MiniLmEmbedder(Settings().models_dir)
     payload = EmbeddingsActivated(model=MODEL_ID, embedder="minilm", dim=DIM)
     async with _node(folder / "locomo.duckdb", embedder, _control(SYSTEM_WORKSPACE, payload, "activated")) as node:
-        filing = Filing(node.store, node.publish, lambda _: embedder, THRESHOLDS, "bench@1")
+        filing = Filing(node.store, NearDrawers(node.search), node.publish, lambda _: embedder, THRESHOLDS, "bench@1")
         drawers = 0
         for workspace in sorted({str(record["agent_id"]) for record in records}):
             found = _exchanges([record for record in records if record["agent_id"] == workspace])

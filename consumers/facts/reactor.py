@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from ...schemas.context.salience import STALE_BELOW, freshness
-from ...schemas.core.derived import OutgoingMessage
-from ...schemas.core.entry import MAX_SUMMARY, Severity
+from ...schemas.core.entry import Severity
 from ...schemas.core.ids import derived_id
-from ...schemas.core.payload import ControlPayload
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.table import as_of
 from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
@@ -24,7 +22,6 @@ from ...schemas.facts.events import FactConflictFound, VerificationRequested
 from ...schemas.facts.rules import Claim, Conflict, conflicts
 from ...schemas.facts.tables import FACTS, FACTS_PROJECTION, KG_ENTITIES, FactRow
 from ...schemas.sweeps.rules import REFLECTION, Sweep
-from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 
 MOST_ASKED: Final = 1_000
@@ -66,7 +63,7 @@ class ReflectReactor(SweepReactor):
         found_conflicts = conflicts(fact.claim for fact in facts)
         new = [conflict for conflict in found_conflicts if self._conflict_id(tick, conflict) not in known]
         for conflict in new:
-            await self.publish(self._conflict(tick, conflict, by_id[conflict.first].subject))
+            await self._conflict(tick, conflict, by_id[conflict.first].subject)
         doubted = sorted({fact_id for conflict in new for fact_id in (conflict.first, conflict.second)})
         contradicted = [by_id[fact_id] for fact_id in doubted if by_id[fact_id].row.verify_asked_ms is None]
         stale = [
@@ -90,9 +87,9 @@ class ReflectReactor(SweepReactor):
         payload = VerificationRequested.model_validate({"fact_ids": ids, "cause": cause})
         why = "contradict each other" if cause == "conflict" else "are stale"
         summary = f"{len(ids)} facts {why}: verify them"
-        await self.publish(self._fact(tick, payload, derived_id(*self._cause(tick), cause), summary))
+        await self.record_of(tick, payload, cause, summary, ts_ms=tick.due_ms)
 
-    def _conflict(self, tick: Tick, conflict: Conflict, subject: str) -> OutgoingMessage:
+    async def _conflict(self, tick: Tick, conflict: Conflict, subject: str) -> None:
         payload = FactConflictFound(
             fact_ids=(conflict.first, conflict.second),
             namespace=conflict.namespace,
@@ -101,24 +98,17 @@ class ReflectReactor(SweepReactor):
         )
         problem = "has two values" if conflict.kind == "values" else "is affirmed and negated"
         summary = f"facts about {subject} contradict each other: {conflict.predicate!r} {problem}"
-        return self._fact(tick, payload, self._conflict_id(tick, conflict), summary, Severity.NOTICE)
-
-    def _fact(
-        self, tick: Tick, payload: ControlPayload, fact_id: str, summary: str, severity: Severity = Severity.INFO
-    ) -> OutgoingMessage:
-        return encode_control(
+        pair = f"{conflict.first}/{conflict.second}"
+        await self.record(
             tick.workspace_id,
             payload,
-            fact_id=fact_id,
+            "conflict",
             cause=tick.entry_id,
-            reactor=self.identity,
-            summary=summary[:MAX_SUMMARY],
-            severity=severity,
+            summary=summary,
+            key=pair,
+            severity=Severity.NOTICE,
             ts_ms=tick.due_ms,
         )
-
-    def _cause(self, tick: Tick) -> tuple[str, int, str]:
-        return self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}"
 
     def _conflict_id(self, tick: Tick, conflict: Conflict) -> str:
         pair = f"{tick.workspace_id}/{conflict.first}/{conflict.second}"

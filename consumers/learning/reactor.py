@@ -17,15 +17,13 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Unpack
 
 import structlog
 from Stemmer import Stemmer
 
 from ...schemas.access.tables import AGENTS_PROJECTION, NUDGES_PROJECTION
-from ...schemas.core import headers as h
-from ...schemas.core.derived import OutgoingMessage
-from ...schemas.core.entry import MAX_SUMMARY, Priority, Severity
+from ...schemas.core.entry import Priority, Severity
 from ...schemas.core.ids import derived_id
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.principal import UNRECORDED, author_shown
@@ -59,7 +57,7 @@ from ...schemas.sweeps.rules import CONSOLIDATION, Sweep
 from ...schemas.text.analyzer import Analyzer, tokens_of
 from ...schemas.text.injection import finding_in
 from ...schemas.text.secrets import find_secrets
-from ..reacting.control_facts import encode_control
+from ..reacting.control_facts import FactFields
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 from .daily_logs import LogsFound, consolidated_logs
 from .prompt import MIN_EVIDENCE, ProposedRules, cited, question
@@ -467,7 +465,7 @@ class ConsolidateReactor(SweepReactor):
         proposals: list[str] = []
         evidence: list[str] = []
         for name, rule in result.learned.rules.items():
-            fact = self._fact(
+            rule_entry = await self._record_of_crew(
                 tick,
                 crew_id,
                 rule,
@@ -477,23 +475,20 @@ class ConsolidateReactor(SweepReactor):
                 priority=Priority.HIGH,
                 refs=_of_evidence(rule.evidence),
             )
-            await self.publish(fact)
-            rules.append(fact.headers[h.ENTRY_ID])
+            rules.append(rule_entry)
             evidence += rule.evidence
         for name, proposal in result.learned.proposals.items():
             summary = f"Proposed: {proposal.pattern}"
             refs = _of_evidence(proposal.evidence)
-            fact = self._fact(tick, crew_id, proposal, f"rule/{name}", summary, refs=refs)
-            await self.publish(fact)
-            proposals.append(fact.headers[h.ENTRY_ID])
+            proposals.append(await self._record_of_crew(tick, crew_id, proposal, f"rule/{name}", summary, refs=refs))
             evidence += proposal.evidence
         for promotion in result.proven.promoted:
             summary = f"The rule {promotion.rule_id} proved useful: score {promotion.score:.2f}"
-            await self.publish(self._fact(tick, crew_id, promotion, f"promoted/{promotion.rule_id}", summary))
+            await self._record_of_crew(tick, crew_id, promotion, f"promoted/{promotion.rule_id}", summary)
         for skill in result.proven.skills:
             refs = {EVIDENCE_REF: list(skill.evidence), "derived_from": [str(skill.skill_of)]}
             summary = f"Proposed as a skill: {skill.pattern}"
-            await self.publish(self._fact(tick, crew_id, skill, f"skill/{skill.skill_of}", summary, refs=refs))
+            await self._record_of_crew(tick, crew_id, skill, f"skill/{skill.skill_of}", summary, refs=refs)
         if not result.read.worthwhile:
             return
         run = MemoryConsolidated(
@@ -511,33 +506,19 @@ class ConsolidateReactor(SweepReactor):
         summary = f"Consolidation of crew {crew_id}: {counts} from {result.read.new} entries"
         severity = Severity.NOTICE if rules or proposals else Severity.INFO
         refs = {"source_entry_ids": list(dict.fromkeys(evidence))}
-        await self.publish(self._fact(tick, crew_id, run, "run", summary, severity=severity, refs=refs))
+        await self._record_of_crew(tick, crew_id, run, "run", summary, severity=severity, refs=refs)
 
-    def _fact(
+    async def _record_of_crew(
         self,
         tick: Tick,
-        crew_id: str,
+        crew: str,
         payload: ControlPayload,
         name: str,
         summary: str,
-        *,
-        severity: Severity = Severity.INFO,
-        priority: Priority = Priority.NORMAL,
-        refs: dict[str, list[str]] | None = None,
-    ) -> OutgoingMessage:
-        return encode_control(
-            tick.workspace_id,
-            payload,
-            fact_id=derived_id(self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", f"{crew_id}/{name}"),
-            cause=tick.entry_id,
-            reactor=self.identity,
-            summary=summary[:MAX_SUMMARY],
-            severity=severity,
-            ts_ms=tick.due_ms,
-            crew_id=crew_id,
-            priority=priority,
-            refs=refs,
-        )
+        **fields: Unpack[FactFields],
+    ) -> str:
+        fields |= {"ts_ms": tick.due_ms, "crew_id": crew}
+        return await self.record_of(tick, payload, f"{crew}/{name}", summary, **fields)
 
 
 def _of_evidence(evidence: tuple[str, ...]) -> dict[str, list[str]]:

@@ -17,28 +17,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import structlog
 from nats.aio.msg import Msg
 from pydantic_core import from_json
 
 from ...schemas.core import headers as h
-from ...schemas.core.derived import OutgoingMessage
-from ...schemas.core.entry import MAX_SUMMARY, ActorType
+from ...schemas.core.entry import ActorType
 from ...schemas.core.ids import derived_id
 from ...schemas.core.payload import ControlPayload
-from ...schemas.core.ports import Embedder, Published, ViewReader
 from ...schemas.core.subjects import Family, parse_subject
 from ...schemas.core.timestamps import DAY_MS
 from ...schemas.facts.events import FactAsserted, FactEnded, FactEntity, FactVerified
 from ...schemas.facts.names import MAX_ENTITIES, MAX_FACTS, SECOND_MS, entity_id, second_of
 from ...schemas.models.chat import ChatError, ChatUnavailable
-from ...schemas.models.tables import active_in, read_active_models
 from ...schemas.palace.classifier import room_of
 from ...schemas.palace.events import (
     MOST_REJECTED,
@@ -53,36 +48,29 @@ from ...schemas.palace.events import (
 )
 from ...schemas.palace.exchanges import turns_in
 from ...schemas.palace.rules import DIARY
-from ...schemas.relations.updates import Statement, update
-from ..models.embed_batch import Embedded, embed_in_pieces
-from ..models.missing_rows import known
-from ..reacting.control_facts import encode_control
+from ...schemas.relations.judging import judge
+from ...schemas.relations.rules import SUPERSEDES
+from ...schemas.relations.verdicts import Statement
 from ..reacting.llm_calls import MeteredChat
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
+from ..relations.judge import PALACE, ChatJudge, Judge
 from .classify_reads import (
     NEEDS,
     Graph,
-    Neighbour,
     OpenFact,
     Triple,
     Waiting,
     graph_of,
-    matrix_of,
-    neighbours_in,
     raw_entries_of,
-    texts_of,
     waiting_in,
 )
 from .exchange_filing import ADDED_BY
+from .neighbours import NearDrawer, Neighbours
 from .prompt import (
     SHOWN_CHARS,
-    Comparison,
     ReadDrawers,
     Understood,
     classification,
-    comparison,
-    contradicted,
-    summary_of,
     understood,
 )
 
@@ -91,28 +79,12 @@ from .prompt import (
 
 ENDED_BY_AGENTS: Final = frozenset({ActorType.AGENT.value, ActorType.SYSTEM.value})
 """Authors whose facts an agent or a reactor may end; those of an OWNER or ADMIN only they end."""
-_VERSION: Final = 1
 
 
 class PalaceRecord:
-    """Publishes for one reactor.
+    """Publishes for one reactor, whose counts hold ``facts_left_out``."""
 
-    Args:
-        publish: Publishes a fact; returns after the ack.
-        name: The reactor's name, from which ids are derived.
-        reactor: ``name@version``.
-        counts: Where ``facts_left_out`` is counted.
-    """
-
-    def __init__(
-        self,
-        publish: Callable[[OutgoingMessage], Awaitable[Published]],
-        name: str,
-        reactor: str,
-        counts: Counter[str],
-    ) -> None:
-        self._publish = publish
-        self._name = name
+    def __init__(self, reactor: ViewsReactor, counts: Counter[str]) -> None:
         self._reactor = reactor
         self._counts = counts
 
@@ -189,7 +161,9 @@ class PalaceRecord:
             if graph.facts >= MAX_FACTS or len(graph.entities.keys() | ends) > MAX_ENTITIES:
                 self._counts["facts_left_out"] += 1
                 continue
-            fact_id = derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", "/".join(triple))
+            fact_id = derived_id(
+                self._reactor.name, self._reactor.version, f"{workspace_id}/{drawer.entry_id}", "/".join(triple)
+            )
             until_ms = await self._end_rivals(workspace_id, drawer, triple, graph)
             payload = FactAsserted(
                 fact_id=fact_id,
@@ -245,15 +219,7 @@ class PalaceRecord:
     async def _decide(
         self, workspace_id: str, drawer: Waiting, payload: ControlPayload, name: str, summary: str
     ) -> None:
-        fact = encode_control(
-            workspace_id,
-            payload,
-            fact_id=derived_id(self._name, _VERSION, f"{workspace_id}/{drawer.entry_id}", f"entry/{name}"),
-            cause=drawer.entry_id,
-            reactor=self._reactor,
-            summary=summary[:MAX_SUMMARY],
-        )
-        await self._publish(fact)
+        await self._reactor.record(workspace_id, payload, f"entry/{name}", cause=drawer.entry_id, summary=summary)
 
 
 # Compares a classified drawer with its neighbours: contradictions first, then clusters (contract of the palace, §3).
@@ -265,33 +231,12 @@ SAME_FROM: Final = 0.85
 """Cosine above which drawers are a cluster (likewise)."""
 NEAREST: Final = 10
 """Nearest drawers that may be a cluster, and that the rule for updates looks at."""
+ANY_COSINE: Final = -1.0
 LEAST_MEMBERS: Final = 2
 """Neighbours that a cluster needs (likewise)."""
 MOMENTARY: Final = frozenset({"task", "milestone", "problem", "emotional"})
 """Types of what was so at one moment; a model may find that such drawers contradict others, the rule does not look."""
-MOST_EMBEDDED: Final = 256
-"""Drawers without a vector that a comparison embeds, those that were classified last: about a second with MiniLM."""
-PURPOSE: Final = "palace_compare"
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Neighbourhood:
-    """The drawers of a workspace while some of them are compared; ``gone`` are those that do not count any more."""
-
-    drawers: tuple[Neighbour, ...]
-    vectors: npt.NDArray[np.float32]
-    gone: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class _Neighbour:
-    """A neighbour."""
-
-    drawer_id: str
-    filed_ms: int
-    memory_type: str
-    cosine: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +248,7 @@ class _RetiredDrawer:
     until_ms: int
 
     @classmethod
-    def of(cls, drawer: Waiting, other: _Neighbour) -> _RetiredDrawer:
+    def of(cls, drawer: Waiting, other: NearDrawer) -> _RetiredDrawer:
         """A drawer and its neighbour; of one time, the neighbour is older."""
         if other.filed_ms <= drawer.filed_ms:
             return cls(other.drawer_id, drawer.drawer_id, drawer.filed_ms)
@@ -314,152 +259,87 @@ class Comparing:
     """Compares drawers.
 
     Args:
-        views: Where drawers and vectors are read.
-        chat: Says which contradict each other; None leaves that to the rule.
+        judge: Says which contradict each other; None leaves that to the rule.
         record: Publishes.
-        embedder_for: What runs a model, None if nothing does.
     """
 
-    def __init__(
-        self,
-        views: ViewReader,
-        chat: MeteredChat | None,
-        record: PalaceRecord,
-        embedder_for: Callable[[str], Embedder | None],
-    ) -> None:
-        self._views = views
-        self._chat = chat
+    def __init__(self, judge: Judge | None, record: PalaceRecord) -> None:
+        self._judge = judge
         self._record = record
-        self._embedder_for = embedder_for
 
-    async def neighbourhood(self, workspace_id: str) -> _Neighbourhood | None:
-        """What drawers are compared with; None without an embedding model.
-
-        Drawers that ``embed_chunks`` has not embedded yet are embedded here, because nothing compares them later.
-
-        Raises:
-            EmbedderError: The model is unavailable; try again later.
-        """
-        model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
-        if model is None:
-            return None
-        candidates = await asyncio.to_thread(neighbours_in, self._views, workspace_id, model)
-        embedder = self._embedder_for(model)
-        if embedder is not None and (
-            missing := [candidate for candidate in candidates if not candidate.vector][-MOST_EMBEDDED:]
-        ):
-            _, dim = await asyncio.to_thread(known, self._views, model)
-            async for part in embed_in_pieces(embedder, missing, dim):
-                if isinstance(part, Embedded):
-                    for candidate, vector in zip(part.candidates, part.vectors, strict=True):
-                        candidate.vector = vector
-        drawers = tuple(candidate for candidate in candidates if candidate.vector)
-        return _Neighbourhood(drawers, matrix_of([drawer.vector for drawer in drawers]))
-
-    async def compare(self, workspace_id: str, drawer: Waiting, around: _Neighbourhood) -> None:
+    async def compare(self, drawer: Waiting, around: Neighbours, gone: set[str]) -> None:
         """Supersede and merge what one drawer contradicts or repeats.
+
+        Args:
+            drawer: The drawer.
+            around: Its workspace's drawers.
+            gone: Ids of drawers that do not count any more although the views have them; grows.
 
         Raises:
             ChatUnavailable: Try again later.
         """
-        if drawer.drawer_id in around.gone:
+        if drawer.drawer_id in gone:
             return
-        near = _near(drawer.drawer_id, around)
-        texts = await asyncio.to_thread(
-            texts_of, self._views, workspace_id, [neighbour.drawer_id for neighbour in near]
-        )
-        near = [neighbour for neighbour in near if neighbour.drawer_id in texts]
-        retired = [
-            retired_
-            for neighbour in near
-            if (retired_ := retired_by_rule(drawer, neighbour, texts[neighbour.drawer_id])) is not None
-        ]
-        if not await self._supersede(workspace_id, drawer, retired, around):
-            return
-        if self._chat is not None and drawer.by_model:
-            near = [neighbour for neighbour in near if neighbour.drawer_id not in around.gone]
-            await self._ask(workspace_id, self._chat, drawer, near, texts, around)
+
+        def counts(other: NearDrawer) -> bool:
+            return other.processed and other.drawer_id not in gone
+
+        near = await around.nearest(drawer.drawer_id, NEAREST, ANY_COSINE, counts)
+        retired = [pair for other in near if (pair := retired_by_rule(drawer, other)) is not None]
+        newer = await self._supersede(around.workspace_id, drawer, retired, gone)
+        if newer and self._judge is not None and drawer.by_model:
+            await self._ask(around.workspace_id, self._judge, drawer, [other for other in near if counts(other)], gone)
 
     async def _ask(
-        self,
-        workspace_id: str,
-        chat: MeteredChat,
-        drawer: Waiting,
-        near: Sequence[_Neighbour],
-        texts: Mapping[str, str],
-        around: _Neighbourhood,
+        self, workspace_id: str, judge: Judge, drawer: Waiting, near: Sequence[NearDrawer], gone: set[str]
     ) -> None:
         conflicts = near[:CONFLICTS_AMONG]
-        same = [neighbour for neighbour in near if neighbour.cosine > SAME_FROM]
+        same = [other for other in near if other.cosine > SAME_FROM]
         cluster = same if len(same) >= LEAST_MEMBERS else []
-        compared = list({neighbour.drawer_id: neighbour for neighbour in (*conflicts, *cluster)}.values())
+        compared = list({other.drawer_id: other for other in (*conflicts, *cluster)}.values())
         if not compared:
             return
-        prompt = comparison(drawer.content, [texts[neighbour.drawer_id] for neighbour in compared])
-        try:
-            answer = await chat.complete(workspace_id, PURPOSE, prompt, Comparison)
-        except ChatUnavailable:
-            raise
-        except ChatError as error:
-            _log.warning("palace.not_compared", workspace=workspace_id, error=type(error).__name__)
+        answer = await judge.compared(workspace_id, drawer.content, [other.content for other in compared])
+        if answer is None:
             return
-        against = {compared[at].drawer_id for at in contradicted(answer, len(compared))}
-        pairs = [_RetiredDrawer.of(drawer, neighbour) for neighbour in conflicts if neighbour.drawer_id in against]
-        newer = await self._supersede(workspace_id, drawer, pairs, around)
-        members = [neighbour.drawer_id for neighbour in cluster if neighbour.drawer_id not in against]
-        summary = summary_of(answer.summary)
-        if newer and len(members) >= LEAST_MEMBERS and summary:
-            await self._record.merged(workspace_id, drawer, members, summary)
-            around.gone |= set(members)
+        against = {compared[at].drawer_id for at in answer.against}
+        pairs = [_RetiredDrawer.of(drawer, other) for other in conflicts if other.drawer_id in against]
+        newer = await self._supersede(workspace_id, drawer, pairs, gone)
+        members = [other.drawer_id for other in cluster if other.drawer_id not in against]
+        if newer and len(members) >= LEAST_MEMBERS and answer.summary:
+            await self._record.merged(workspace_id, drawer, members, answer.summary)
+            gone |= set(members)
 
     async def _supersede(
-        self, workspace_id: str, drawer: Waiting, pairs: Sequence[_RetiredDrawer], around: _Neighbourhood
+        self, workspace_id: str, drawer: Waiting, pairs: Sequence[_RetiredDrawer], gone: set[str]
     ) -> bool:
         """Supersede the older of each pair; False if that is the drawer itself."""
         for pair in pairs:
-            if pair.older not in around.gone:
+            if pair.older not in gone:
                 await self._record.superseded(workspace_id, drawer, pair.older, pair.newer, pair.until_ms)
-                around.gone.add(pair.older)
-        return drawer.drawer_id not in around.gone
+                gone.add(pair.older)
+        return drawer.drawer_id not in gone
 
 
-def retired_by_rule(drawer: Waiting, other: _Neighbour, text: str) -> _RetiredDrawer | None:
-    """The older of two drawers, if the rule for updates says that the newer one retires it.
+def retired_by_rule(drawer: Waiting, other: NearDrawer) -> _RetiredDrawer | None:
+    """The older of two drawers, if the judge says that the newer one retires it.
 
     What was to be done, happened, failed or was felt stays so: the rule compares what holds for a while.
     """
     if drawer.memory_type in MOMENTARY or other.memory_type in MOMENTARY:
         return None
     pair = _RetiredDrawer.of(drawer, other)
-    own_statement, other_statement = _statement(drawer.content, drawer.filed_ms), _statement(text, other.filed_ms)
-    newer, older = (
-        (own_statement, other_statement) if pair.newer == drawer.drawer_id else (other_statement, own_statement)
-    )
-    update_ = update(newer, older, cosine=other.cosine)
-    if update_ is None or not update_.retires:
+    statements = [_statement(drawer.content, drawer.filed_ms), _statement(other.content, other.filed_ms)]
+    newer, older = statements if pair.newer == drawer.drawer_id else reversed(statements)
+    verdict = judge(newer, older, SUPERSEDES, cosine=other.cosine)
+    if verdict is None or not verdict.retires:
         return None
-    since_ms = pair.until_ms if update_.since_day is None else update_.since_day * DAY_MS
+    since_ms = pair.until_ms if verdict.since_day is None else verdict.since_day * DAY_MS
     return replace(pair, until_ms=max(since_ms, pair.until_ms))
 
 
 def _statement(content: str, filed_ms: int) -> Statement:
     return Statement("\n".join(part.strip() for part in turns_in(content)), filed_ms // DAY_MS)
-
-
-def _near(drawer_id: str, around: _Neighbourhood) -> list[_Neighbour]:
-    """The ten nearest drawers that count, the nearest first; none for a drawer without a vector."""
-    own_index = next((at for at, drawer in enumerate(around.drawers) if drawer.drawer_id == drawer_id), None)
-    if own_index is None:
-        return []
-    cosines = around.vectors @ around.vectors[own_index]
-    near: list[_Neighbour] = []
-    for at in np.argsort(-cosines, kind="stable").tolist():
-        if len(near) == NEAREST:
-            break
-        drawer = around.drawers[at]
-        if at != own_index and drawer.drawer_id not in around.gone:
-            near.append(_Neighbour(drawer.drawer_id, drawer.filed_ms, drawer.memory_type, float(cosines[at])))
-    return near
 
 
 CALL_CHARS: Final = 40_000
@@ -504,8 +384,8 @@ class PalaceClassifyReactor(ViewsReactor):
 
     def prepare(self) -> None:
         """Make the parts that record and compare."""
-        self._record = PalaceRecord(self.publish, self.name, self.identity, self._counts)
-        self._comparing = Comparing(self._views, self._chat, self._record, self._context.embedder_for)
+        self._record = PalaceRecord(self, self._counts)
+        self._comparing = Comparing(None if self._chat is None else ChatJudge(self._chat, PALACE), self._record)
 
     def _durable_name(self) -> str:
         return f"palace-{'settle' if self._chat is None else 'classify'}-v{self.version}"
@@ -527,11 +407,15 @@ class PalaceClassifyReactor(ViewsReactor):
         waiting = await asyncio.to_thread(waiting_in, self._views, workspace_id, list(by_entry))
         around = None
         if any(drawer.to_compare for drawer in waiting.values()):
-            around = await self._comparing.neighbourhood(workspace_id)
+            around = await Neighbours.of(self._context, self._views, workspace_id)
+        gone: set[str] = set()
         for entry_id, message in by_entry.items():
-            if around is not None and entry_id in waiting and waiting[entry_id].to_compare:
-                drawer = waiting[entry_id]
-                if await self._done(drawer, "compared", self._comparing.compare(workspace_id, drawer, around)):
+            drawer = waiting.get(entry_id)
+            if around is not None and drawer is not None and drawer.to_compare:
+                if (wait_s := await around.wait_s(message, drawer.filed_ms)) is not None:
+                    await self._leases.put_off(message, wait_s)
+                    continue
+                if await self._done(drawer, "compared", self._comparing.compare(drawer, around, gone)):
                     self._counts["compared"] += 1
             await self._leases.ack(message)
 

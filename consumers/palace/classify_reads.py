@@ -37,7 +37,9 @@ from ...schemas.palace.tables import (
     LIVE_DRAWER,
     UPKEEP,
 )
-from ...schemas.relations.updates import Statement, update
+from ...schemas.relations.judging import judge
+from ...schemas.relations.rules import SUPERSEDES
+from ...schemas.relations.verdicts import Statement
 
 NEEDS: Final = (DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, VECTORS_PROJECTION, FACTS_PROJECTION)
 ENRICH_FROM: Final = 3.0
@@ -51,13 +53,6 @@ _WAITING: Final = f"""SELECT drawer.drawer_id, drawer.entry_id, content, memory_
         coalesce(linked, false)
     FROM {DRAWERS} AS drawer {UPKEEP}
     WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND drawer.entry_id IN (SELECT unnest(?))"""
-_PROCESSED: Final = f"""SELECT drawer.drawer_id, filed_ms, memory_type, coalesce(v.vector, ''),
-        if(v.vector IS NULL, content, '')
-    FROM {DRAWERS} AS drawer {_VECTOR}
-    WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}' AND memory_type <> '{DIARY}'
-        AND coalesce(v.dim, 1) > 0 ORDER BY drawer.since_seq"""
-_TEXTS: Final = f"""SELECT drawer_id, content FROM {DRAWERS}
-    WHERE workspace_id = ? AND {LIVE_DRAWER} AND drawer_id IN (SELECT unnest(?))"""
 _RAW: Final = f"""SELECT drawer_id, entry_id FROM {DRAWERS}
     WHERE workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.RAW}' AND drawer_id IN (SELECT unnest(?))"""
 _ENTITIES: Final = f"SELECT entity_id, name FROM {KG_ENTITIES} WHERE workspace_id = ? AND until_seq IS NULL"
@@ -124,17 +119,6 @@ class Waiting:
         return self.tier == PipelineTier.LLM
 
 
-@dataclass(slots=True)
-class Neighbour:
-    """A processed drawer; ``text`` is empty if it has a vector."""
-
-    drawer_id: str
-    filed_ms: int
-    memory_type: str
-    vector: bytes
-    text: str
-
-
 Triple = tuple[str, str, str]
 """Subject, predicate and object, entities by their ids."""
 
@@ -178,8 +162,8 @@ class Graph:
     def _retired(self, triple: Triple, text: str) -> bool:
         subject, predicate, object_ = triple
         stated = f"{self.entities.get(subject, '')} {predicate.replace('_', ' ')} {self.entities.get(object_, '')}"
-        update_ = update(Statement(text), Statement(stated), cosine=SAME_SUBJECT)
-        return update_ is not None and update_.retires
+        verdict = judge(Statement(text), Statement(stated), SUPERSEDES, cosine=SAME_SUBJECT)
+        return verdict is not None and verdict.retires
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,16 +184,6 @@ def waiting_in(views: ViewReader, workspace_id: str, entry_ids: Sequence[str]) -
 def raw_entries_of(views: ViewReader, workspace_id: str, drawer_ids: Sequence[str]) -> dict[str, str]:
     """The entries that filed raw drawers, by drawer."""
     return dict(views.rows(_RAW, [workspace_id, list(drawer_ids)])) if drawer_ids else {}
-
-
-def neighbours_in(views: ViewReader, workspace_id: str, model: str) -> list[Neighbour]:
-    """The processed drawers, the one that changed last at the end; without those that the model rejects."""
-    return [Neighbour(*row) for row in views.rows(_PROCESSED, [model, workspace_id])]
-
-
-def texts_of(views: ViewReader, workspace_id: str, drawer_ids: Sequence[str]) -> dict[str, str]:
-    """The texts of live drawers."""
-    return dict(views.rows(_TEXTS, [workspace_id, list(drawer_ids)]))
 
 
 def graph_of(views: ViewReader, workspace_id: str) -> Graph:

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -25,8 +25,8 @@ from ...schemas.access.tables import NUDGES_PROJECTION, WORKSPACE_SETTINGS
 from ...schemas.core.derived import FLOAT_BYTES, OutgoingMessage
 from ...schemas.core.errors import BrokerError, EmbedderError
 from ...schemas.core.ids import derived_id, hash64
-from ...schemas.core.ports import Embedder, Published, ViewReader
-from ...schemas.documents.tables import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION
+from ...schemas.core.ports import DRAWER_KIND, Embedder, Finder, NearQuery, Published, ViewReader
+from ...schemas.documents.tables import CHUNK_VECTORS_PROJECTION
 from ...schemas.entries.rules import AGENT_RESPONSE, USER_MESSAGE
 from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
 from ...schemas.models.tables import VECTORS_PROJECTION, active_in, read_active_models
@@ -44,11 +44,10 @@ from ...schemas.palace.exchanges import (
 )
 from ...schemas.palace.rules import drawer_id
 from ...schemas.palace.tables import DRAWER_CENTROIDS, DRAWERS, DRAWERS_PROJECTION, LIVE_DRAWER
-from ...schemas.text.marks import Marks, agree, marks_by_kind
+from ...schemas.text.marks import agree, marks_by_kind
 from ..models.embed_batch import EmbeddableText, Embedded, embed_in_pieces
 from ..models.missing_rows import known
 from ..reacting.control_facts import encode_control
-from .classify_reads import texts_of
 
 # Reads of the hot path of the palace: turns of conversations, and drawers with their vectors.
 
@@ -73,29 +72,31 @@ _SINCE: Final = f"SELECT {_TURN} FROM {ENTRIES} WHERE {_OF_TYPE} AND seq >= $sin
 _SETTINGS: Final = f"SELECT workspace_id, settings FROM {WORKSPACE_SETTINGS}"
 _BETWEEN: Final = f"SELECT seq FROM {ENTRIES} WHERE {_OF_TYPE} AND seq > $after AND seq <= $until"
 _CENTROIDS: Final = f"SELECT memory_type, vector FROM {DRAWER_CENTROIDS} WHERE workspace_id = ? AND model = ?"
-_DRAWERS: Final = f"""SELECT drawer_id, entry_id, d.text_hash, {LIVE_DRAWER} AS live, v.vector FROM {DRAWERS} d
-    LEFT JOIN {CHUNK_VECTORS} v ON v.workspace_id = d.workspace_id AND v.model = $model AND v.text_hash = d.text_hash
-        AND v.dim > 0
-    WHERE d.workspace_id = $workspace"""
+_FILED: Final = f"SELECT entry_id FROM {DRAWERS} WHERE workspace_id = ? AND entry_id IN (SELECT unnest(?))"
+_SAME: Final = f"""SELECT drawer_id, text_hash FROM {DRAWERS} WHERE workspace_id = ? AND {LIVE_DRAWER}
+        AND (drawer_id IN (SELECT unnest(?)) OR text_hash IN (SELECT unnest(?::UBIGINT[])))"""
+_TEXTS: Final = f"""SELECT drawer_id, content FROM {DRAWERS}
+    WHERE workspace_id = ? AND {LIVE_DRAWER} AND drawer_id IN (SELECT unnest(?))"""
+_LIVE: Final = f"SELECT count(*) FROM {DRAWERS} WHERE workspace_id = ? AND {LIVE_DRAWER}"
 
 
 @dataclass(frozen=True, slots=True)
 class Filed:
-    """The drawers of a workspace.
+    """The live drawers that some chunks may repeat.
 
     Attributes:
-        entries: Ids of the entries that filed one, removed ones included.
-        live: Ids of live drawers.
-        texts: Hashes of the texts of live drawers.
-        vectors: (n, d) float32 of live drawers, L2-normalised; None without any.
-        embedded: Ids of the drawers of ``vectors``, in order.
+        ids: Ids of those with the id or the text of a chunk.
+        texts: Hashes of their texts.
+        near: For each chunk, the ids of those whose cosine with it is above ``SAME_COSINE``.
+        contents: The texts of all that are near a chunk, by id.
+        count: How many drawers live.
     """
 
-    entries: frozenset[str]
-    live: frozenset[str]
+    ids: frozenset[str]
     texts: frozenset[int]
-    vectors: npt.NDArray[np.float32] | None
-    embedded: tuple[str, ...] = ()
+    near: Sequence[Sequence[str]]
+    contents: Mapping[str, str]
+    count: int
 
 
 def filing_chat(views: ViewReader) -> frozenset[str]:
@@ -132,19 +133,9 @@ def turns_since(views: ViewReader, workspace_id: str, seq: int) -> list[list[Exc
     return _by_session(views.rows(_SINCE, {"workspace": workspace_id, "since": seq}))
 
 
-def filed_in(views: ViewReader, workspace_id: str, model: str | None) -> Filed:
-    """The drawers of a workspace, with the vectors of a model."""
-    drawers = views.columns(_DRAWERS, {"workspace": workspace_id, "model": model or ""})
-    live = drawers.filter(drawers["live"])
-    with_vector = live.filter(live["vector"].is_valid())
-    vectors = with_vector["vector"].combine_chunks()
-    return Filed(
-        frozenset(drawers["entry_id"].to_pylist()),
-        frozenset(live["drawer_id"].to_pylist()),
-        frozenset(live["text_hash"].to_pylist()),
-        np.frombuffer(b"".join(vectors.to_pylist()), "<f4").reshape(len(vectors), -1) if len(vectors) else None,
-        tuple(with_vector["drawer_id"].to_pylist()),
-    )
+def filed_entries(views: ViewReader, workspace_id: str, entry_ids: Sequence[str]) -> set[str]:
+    """Which of these entries filed a drawer, removed ones included."""
+    return {entry_id for (entry_id,) in views.rows(_FILED, [workspace_id, list(entry_ids)])}
 
 
 def centroids_in(views: ViewReader, workspace_id: str, model: str) -> dict[str, npt.NDArray[np.float32]]:
@@ -192,8 +183,6 @@ _VERSION: Final = 1
 _SESSION_CHARS: Final = 512
 _SOURCES: Final = 50
 """Turns of an exchange that its drawers name."""
-BLOCK: Final = 1_024
-"""Drawers whose cosines are computed at once."""
 _log = structlog.get_logger(__name__)
 
 
@@ -214,83 +203,34 @@ class _Piece:
         return self.chunk.text
 
 
-class _FiledDrawers:
-    """The filed drawers and the pieces that are added.
+def chosen_pieces(pieces: Sequence[_Piece], filed: Filed, counts: Counter[str]) -> list[_Piece]:
+    """The pieces to file: those whose text no live drawer and no piece before them has, or nearly has.
 
-    Cosines are computed for all pieces together, which reads the vectors of the drawers once.
-
-    Args:
-        filed: The drawers.
-        pieces: The chunks to file.
-        contents: The texts of drawers by id; called once, with those that are near a piece.
+    A text with other numbers, dates, names or negations says something else, however near its vector is. Takes milliseconds
+    for each piece that is near thousands of drawers.
     """
-
-    def __init__(
-        self, filed: Filed, pieces: Sequence[_Piece], contents: Callable[[Sequence[str]], Mapping[str, str]]
-    ) -> None:
-        self._filed = filed
-        self._pieces = pieces
-        self._ids: set[str] = set()
-        self._texts: set[int] = set()
-        self._added: list[int] = []
-        width = max((len(piece.vector) for piece in pieces), default=0) // FLOAT_BYTES
-        vectors = np.zeros((len(pieces), width), np.float32)  # a piece without a vector has a cosine of 0 with all
-        for at, piece in enumerate(pieces):
-            if piece.vector:
-                vectors[at] = np.frombuffer(piece.vector, "<f4")
-        self._among = vectors @ vectors.T
-        self._near: list[list[str]] = [[] for _ in pieces]
-        if filed.vectors is not None and filed.vectors.shape[1] == width:
-            for begin in range(0, len(filed.vectors), BLOCK):
-                cosines = filed.vectors[begin : begin + BLOCK] @ vectors.T
-                for row, at in np.argwhere(cosines > SAME_COSINE).tolist():
-                    self._near[at].append(filed.embedded[begin + row])
-        self._contents = contents(sorted({drawer_id for near in self._near for drawer_id in near}))
-        self._marks: dict[str, Marks] = {}
-
-    def has(self, at: int) -> bool:
-        """Whether a live drawer has the text of the piece at a position, or nearly the same text.
-
-        A text with other numbers, dates, names or negations says something else, however near its vector is.
-        """
-        piece = self._pieces[at]
-        if piece.drawer_id in self._filed.live or piece.drawer_id in self._ids:
-            return True
-        if piece.text_hash in self._filed.texts or piece.text_hash in self._texts:
-            return True
-        near = [self._contents[drawer_id] for drawer_id in self._near[at] if drawer_id in self._contents]
-        near += [self._pieces[index].text for index in self._added if self._among[at, index] > SAME_COSINE]
-        return any(agree(self._marks_of(piece.text), self._marks_of(text)) for text in near)
-
-    def _marks_of(self, text: str) -> Marks:
-        marks = self._marks.get(text)
-        if marks is None:
-            marks = self._marks[text] = marks_by_kind(text)
-        return marks
-
-    def choose(self, counts: Counter[str]) -> list[_Piece]:
-        """The pieces to file; takes milliseconds for each piece that is near thousands of drawers."""
-        chosen: list[_Piece] = []
-        for at, piece in enumerate(self._pieces):
-            if self.has(at):
-                counts["duplicates"] += 1
-            elif self.full:
-                counts["put_off"] += 1
-            else:
-                self.add(at)
-                chosen.append(piece)
-        return chosen
-
-    def add(self, at: int) -> None:
-        """Count the piece at a position as filed."""
-        self._ids.add(self._pieces[at].drawer_id)
-        self._texts.add(self._pieces[at].text_hash)
-        self._added.append(at)
-
-    @property
-    def full(self) -> bool:
-        """Whether the palace has as many drawers as it may have."""
-        return len(self._filed.live) + len(self._ids) >= MOST_DRAWERS
+    ids, texts = set(filed.ids), set(filed.texts)
+    chosen: list[int] = []
+    width = max((len(piece.vector) for piece in pieces), default=0)
+    zeros = bytes(width)  # a piece without a vector has a cosine of 0 with all
+    vectors = np.frombuffer(b"".join(piece.vector or zeros for piece in pieces), "<f4").reshape(
+        len(pieces), width // FLOAT_BYTES
+    )
+    among = vectors @ vectors.T
+    marks = cache(marks_by_kind)
+    for at, piece in enumerate(pieces):
+        near = [filed.contents[name] for name in filed.near[at] if name in filed.contents]
+        near += [pieces[index].text for index in chosen if among[at, index] > SAME_COSINE]
+        same = piece.drawer_id in ids or piece.text_hash in texts
+        if same or any(agree(marks(piece.text), marks(text)) for text in near):
+            counts["duplicates"] += 1
+        elif filed.count + len(chosen) >= MOST_DRAWERS:
+            counts["put_off"] += 1
+        else:
+            ids.add(piece.drawer_id)
+            texts.add(piece.text_hash)
+            chosen.append(at)
+    return [pieces[at] for at in chosen]
 
 
 class Filing:
@@ -298,6 +238,7 @@ class Filing:
 
     Args:
         views: Where drawers are read.
+        finder: Finds the drawers near a chunk; without it, only equal texts are found.
         publish: Publishes a fact; returns after the ack.
         embedder_for: What runs a model, None if nothing does.
         thresholds: Confidences that decide how a type is found.
@@ -307,12 +248,14 @@ class Filing:
     def __init__(
         self,
         views: ViewReader,
+        finder: Finder | None,
         publish: Callable[[OutgoingMessage], Awaitable[Published]],
         embedder_for: Callable[[str], Embedder | None],
         thresholds: Thresholds,
         reactor: str,
     ) -> None:
         self._views = views
+        self._finder = finder
         self._publish = publish
         self._embedder_for = embedder_for
         self._thresholds = thresholds
@@ -326,18 +269,19 @@ class Filing:
         """
         counts: Counter[str] = Counter(completed=len(exchanges))
         model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id)
-        filed = await asyncio.to_thread(filed_in, self._views, workspace_id, model)
         pieces_of = await asyncio.to_thread(self._pieces, workspace_id, exchanges)
         counts["noise"] = sum(not pieces for pieces in pieces_of)
-        fresh = [piece for pieces in pieces_of for piece in pieces if piece.entry_id not in filed.entries]
+        entry_ids = [piece.entry_id for pieces in pieces_of for piece in pieces]
+        known_ids = await asyncio.to_thread(filed_entries, self._views, workspace_id, entry_ids)
+        fresh = [piece for pieces in pieces_of for piece in pieces if piece.entry_id not in known_ids]
         generation = await self._embed(workspace_id, model, fresh)
         if model is not None:
             centroids = await asyncio.to_thread(centroids_in, self._views, workspace_id, model)
             for piece in fresh:
                 self._ask_centroids(piece, centroids)
-        contents = partial(texts_of, self._views, workspace_id)
-        live = await asyncio.to_thread(_FiledDrawers, filed, fresh, contents)
-        chosen = await asyncio.to_thread(live.choose, counts)  # the event loop has other work meanwhile
+        near = await self._near(workspace_id, model, fresh)
+        filed = await asyncio.to_thread(self._filed, workspace_id, fresh, near)
+        chosen = await asyncio.to_thread(chosen_pieces, fresh, filed, counts)  # the event loop has other work meanwhile
         counts["filed"] = len(chosen)
         counts["without_vector"] = sum(not piece.vector for piece in chosen)
         if counts["put_off"]:
@@ -365,6 +309,27 @@ class Filing:
         cause = f"{workspace_id}/{exchange.head.entry_id}"
         text_hash = hash64(chunk.text)
         return _Piece(exchange, chunk, name, derived_id(_NAME, _VERSION, cause, f"{text_hash:016x}"), text_hash)
+
+    async def _near(self, workspace_id: str, model: str | None, pieces: Sequence[_Piece]) -> list[list[str]]:
+        """For each piece, the ids of the drawers that are near it."""
+        with_vector = [at for at, piece in enumerate(pieces) if piece.vector]
+        near: list[list[str]] = [[] for _ in pieces]
+        if self._finder is None or model is None or not with_vector:
+            return near
+        vectors = [pieces[at].vector for at in with_vector]
+        query = NearQuery(DRAWER_KIND, workspace_id, model, MOST_DRAWERS, SAME_COSINE, vectors=vectors)
+        for at, texts in zip(with_vector, await self._finder.nearest(query), strict=True):
+            near[at] = [text.item for text in texts if text.cosine > SAME_COSINE]
+        return near
+
+    def _filed(self, workspace_id: str, pieces: Sequence[_Piece], near: Sequence[Sequence[str]]) -> Filed:
+        ids, hashes = [piece.drawer_id for piece in pieces], [piece.text_hash for piece in pieces]
+        same = self._views.rows(_SAME, [workspace_id, ids, hashes])
+        contents = self._views.rows(_TEXTS, [workspace_id, sorted({name for names in near for name in names})])
+        [(count,)] = self._views.rows(_LIVE, [workspace_id])
+        return Filed(
+            frozenset(row[0] for row in same), frozenset(row[1] for row in same), near, dict(contents), int(count)
+        )
 
     def _ask_centroids(self, piece: _Piece, centroids: Mapping[str, np.ndarray]) -> None:
         """Take the type of the nearest centroid if the word lists are not certain."""

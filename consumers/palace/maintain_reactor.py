@@ -1,9 +1,9 @@
 """Prunes drawers every night and computes centroids on Sundays (contract of the palace, §5 and §6).
 
-A fold of the same tick (``consumers/palace/fold``) lets the drawers decay before. ``sweep.finished`` of the tick belongs to
-the journal's decay, so this reactor publishes only changes.
+Before, a fold of the same tick (``consumers/palace/fold``) has let the drawers decay. The journal's decay publishes
+``sweep.finished`` of the tick, so this reactor publishes only changes.
 
-Invariant: ids of events follow from the workspace and the day, so a second sweep of a day publishes nothing more.
+Invariant: ids of events are derived from the workspace and the day, so that a second sweep of a day publishes nothing.
 
 Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while it works), unlimited deliveries, one tick
 at a time.
@@ -16,19 +16,17 @@ import base64
 from datetime import UTC, datetime
 from typing import Final
 
-from ...schemas.core.ids import derived_id
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.timestamps import DAY_MS
 from ...schemas.models.tables import active_in, read_active_models
 from ...schemas.palace.events import CentroidComputed, DrawerPruned
 from ...schemas.palace.rules import pruned
 from ...schemas.sweeps.rules import DECAY
-from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import Tick, TickReactor
 from .classify_reads import NEEDS, fading_in, new_centroids
 
 PRUNED_AT_ONCE: Final = 1_000
-"""Drawers of one ``drawer.pruned``."""
+"""Maximum number of drawers in one ``drawer.pruned``."""
 _SUNDAY: Final = 6
 
 
@@ -77,16 +75,8 @@ class PalaceMaintainReactor(TickReactor):
             self._counts["centroids"] += 1
 
     async def _decide(self, tick: Tick, payload: ControlPayload, name: str, summary: str) -> None:
-        cause = f"{tick.workspace_id}/{tick.due_ms // DAY_MS}"
-        fact = encode_control(
-            tick.workspace_id,
-            payload,
-            fact_id=derived_id(self.name, self.version, cause, name),
-            cause=tick.entry_id,
-            reactor=self.identity,
-            summary=summary,
-        )
-        await self.publish(fact)
+        day = str(tick.due_ms // DAY_MS)
+        await self.record(tick.workspace_id, payload, name, cause=tick.entry_id, summary=summary, key=day)
 
 
 REACTORS: Final = {"palace_maintain": PalaceMaintainReactor.create}

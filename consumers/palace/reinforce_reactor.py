@@ -13,39 +13,26 @@ Durable: ack policy explicit, ack wait ``ReinforceLimits.ack_wait_s`` (renewed w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 from nats.aio.msg import Msg
 
 from ...schemas.core import headers as h
-from ...schemas.core.entry import MAX_SUMMARY
-from ...schemas.core.ids import derived_id
 from ...schemas.core.subjects import Family
-from ...schemas.documents.tables import CHUNK_VECTORS
-from ...schemas.models.tables import active_in, read_active_models
-from ...schemas.palace.events import LAST_MS, DrawerFiled, DrawerReinforced
+from ...schemas.palace.events import DrawerFiled, DrawerReinforced
 from ...schemas.palace.rules import DIARY, REINFORCE_ABOVE, REINFORCE_AMONG, REINFORCE_BOOST
 from ...schemas.palace.tables import DRAWERS, LIVE_DRAWER
-from ..reacting.backoff import doubled
-from ..reacting.control_facts import encode_control
-from ..reacting.pull import deliveries
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
-from .classify_reads import NEEDS, matrix_of
+from .classify_reads import NEEDS
 from .exchange_filing import ADDED_BY
+from .neighbours import RETRY_FIRST_S, NearDrawer, Neighbours
 
-PATIENCE: Final = 10
-"""Deliveries from which a drawer no longer waits for the vectors of drawers that were filed before it; some 3 minutes."""
-RETRY_LAST_S: Final = 60.0
 _ADDED: Final = f"""SELECT drawer_id, entry_id, filed_ms FROM {DRAWERS}
     WHERE workspace_id = ? AND {LIVE_DRAWER} AND entry_id IN (SELECT unnest(?)) AND memory_type <> '{DIARY}'
         AND added_by NOT IN ('{ADDED_BY}', 'mobile') AND imported_from = '' ORDER BY filed_ms, drawer_id"""
-_LIVE: Final = f"""SELECT drawer_id, filed_ms, memory_type, v.vector FROM {DRAWERS} AS drawer LEFT JOIN {CHUNK_VECTORS} AS v
-        ON v.workspace_id = drawer.workspace_id AND v.model = ? AND v.text_hash = drawer.text_hash
-    WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} ORDER BY drawer_id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,47 +43,7 @@ class ReinforceLimits(ViewsLimits):
         retry_s: Seconds of the first pause of a drawer that waits for vectors.
     """
 
-    retry_s: float = 0.5
-
-
-class _LiveDrawer(NamedTuple):
-    """A live drawer; its vector is None until there is one, and empty if the model refuses the text."""
-
-    drawer_id: str
-    filed_ms: int
-    memory_type: str
-    vector: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Embedded:
-    """The drawers with vectors; ``vectors`` is (n, d) float32, L2-normalised."""
-
-    ids: list[str]
-    filed_ms: npt.NDArray[np.int64]
-    in_diary: npt.NDArray[np.bool_]
-    vectors: npt.NDArray[np.float32]
-
-    @classmethod
-    def of(cls, live: Sequence[_LiveDrawer]) -> _Embedded:
-        """These, in their order."""
-        return cls(
-            [drawer.drawer_id for drawer in live],
-            np.array([drawer.filed_ms for drawer in live], np.int64),
-            np.array([drawer.memory_type == DIARY for drawer in live], np.bool_),
-            matrix_of([drawer.vector or b"" for drawer in live]),
-        )
-
-    def similar(self, drawer_id: str, filed_ms: int) -> list[str]:
-        """The ids of the earlier drawers that a drawer reinforces."""
-        if drawer_id not in self.ids:
-            return []
-        own_index = self.ids.index(drawer_id)
-        cosines = self.vectors @ self.vectors[own_index]
-        cosines[self.in_diary | (self.filed_ms > filed_ms)] = -1.0
-        cosines[own_index] = -1.0
-        nearest = np.argsort(-cosines, kind="stable")[:REINFORCE_AMONG].tolist()
-        return [self.ids[at] for at in nearest if cosines[at] > REINFORCE_ABOVE]
+    retry_s: float = RETRY_FIRST_S
 
 
 class PalaceReinforceReactor(ViewsReactor):
@@ -114,45 +61,32 @@ class PalaceReinforceReactor(ViewsReactor):
     async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
         """Compare drawers, and put off those that wait for vectors."""
         by_entry = {(message.headers or {}).get(h.ENTRY_ID, ""): message for message in messages}
-        for entry_id in await self._work(workspace_id, by_entry):
-            delay_s = doubled(self._limits.retry_s, RETRY_LAST_S, deliveries(by_entry[entry_id]) - 1)
-            await self._leases.put_off(by_entry[entry_id], delay_s)
-
-    async def _work(self, workspace_id: str, messages: Mapping[str, Msg]) -> list[str]:
-        """Compare drawers; returns the entries of those that wait for vectors."""
-        rows = await asyncio.to_thread(self._views.rows, _ADDED, [workspace_id, list(messages)])
-        model = active_in(await asyncio.to_thread(read_active_models, self._views), workspace_id) if rows else None
-        embedder = None if model is None else self._context.embedder_for(model)
-        if embedder is None:
-            return []
-        live = [_LiveDrawer(*row) for row in await asyncio.to_thread(self._views.rows, _LIVE, [model, workspace_id])]
-        lacking_ms = min((drawer.filed_ms for drawer in live if drawer.vector is None), default=LAST_MS + 1)
-        embedded = _Embedded.of([drawer for drawer in live if drawer.vector])
-        later = []
+        rows = await asyncio.to_thread(self._views.rows, _ADDED, [workspace_id, list(by_entry)])
+        neighbours = await Neighbours.of(self._context, self._views, workspace_id) if rows else None
+        if neighbours is None or neighbours.embedder is None:
+            return
         for drawer_id, entry_id, filed_ms in rows:
-            if lacking_ms <= filed_ms:
-                if deliveries(messages[entry_id]) < PATIENCE:
-                    later.append(entry_id)
-                    continue
-                await embedder.probe()  # wait for an unavailable model, but not for a text that it rejects
+            wait_s = await neighbours.wait_s(by_entry[entry_id], filed_ms, self._limits.retry_s)
+            if wait_s is not None:
+                await self._leases.put_off(by_entry[entry_id], wait_s)
+                continue
             self._counts["compared"] += 1
-            await self._reinforce(workspace_id, drawer_id, entry_id, embedded.similar(drawer_id, filed_ms))
-        return later
+            earlier = partial(_is_earlier, filed_ms)
+            near = await neighbours.nearest(drawer_id, REINFORCE_AMONG, REINFORCE_ABOVE, earlier)
+            similar = [drawer.drawer_id for drawer in near if drawer.cosine > REINFORCE_ABOVE]
+            await self._reinforce(workspace_id, drawer_id, entry_id, similar)
 
     async def _reinforce(self, workspace_id: str, added: str, cause: str, similar: list[str]) -> None:
         if not similar:
             return
         payload = DrawerReinforced(added=added, drawer_ids=tuple(similar), boost=REINFORCE_BOOST)
-        fact = encode_control(
-            workspace_id,
-            payload,
-            fact_id=derived_id(self.name, self.version, f"{workspace_id}/{added}"),
-            cause=cause,
-            reactor=self.identity,
-            summary=f"{added} reinforces {len(similar)} drawers"[:MAX_SUMMARY],
-        )
-        await self.publish(fact)
+        summary = f"{added} reinforces {len(similar)} drawers"
+        await self.record(workspace_id, payload, 0, cause=cause, summary=summary, key=added)
         self._counts["reinforced"] += len(similar)
+
+
+def _is_earlier(filed_ms: int, drawer: NearDrawer) -> bool:
+    return drawer.filed_ms <= filed_ms
 
 
 REACTORS: Final = {"palace_reinforce": PalaceReinforceReactor.create}

@@ -1,9 +1,9 @@
-"""Base of the reactors that sweep: they wait for a tick, do their work over the views, and publish its counts.
+"""Base of the sweeping reactors: on each tick they process the views and publish counts.
 
-Invariants: ticks of a workspace are handled one at a time, in the journal's order, also those of nights on which the node
-was off; each is finished once (a ``sweep.finished`` with counts, or with the error), also if it is delivered again; a sweep
-that fails is finished with its error, because the next tick begins again; it waits only for a broker or views that are
-unavailable.
+Invariants: ticks of a workspace are handled one at a time, in the journal's order, including ticks from nights on which
+the node was off. Each tick is finished once, even if it is redelivered, by a ``sweep.finished`` with counts or with the
+error. A failed sweep is not retried, because the next tick starts again; only if the broker or the views are
+unavailable does it wait.
 
 Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while the sweep runs), unlimited deliveries, at
 most ``max_ack_pending`` unacked ticks over all processes.
@@ -15,7 +15,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Unpack
 
 import structlog
 from nats.aio.msg import Msg
@@ -26,6 +26,7 @@ from ...schemas.core.entry import Severity
 from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.errors import BrokerError, CrewJournalError, FoldError, ViewsBehind
 from ...schemas.core.ids import derived_id
+from ...schemas.core.payload import ControlPayload
 from ...schemas.core.subjects import Family
 from ...schemas.core.timestamps import parse_ts, to_ms
 from ...schemas.decode import decode
@@ -33,24 +34,24 @@ from ...schemas.entries.tables import ENTRIES
 from ...schemas.sweeps.events import SweepFinished, SweepTicked
 from ...schemas.sweeps.rules import Sweep
 from ..feed.jetstream import SWEEP_ACK_PENDING
-from .control_facts import encode_control
+from .control_facts import FactFields
 from .pull_reactor import places
 from .views_reactor import ViewsLimits, ViewsReactor
 
 FILTER_SUBJECTS: Final = (f"{Family.CONTROL.value}.*.{SweepTicked.ENTRY_TYPE}",)
 _ERROR_CHARS: Final = 500
-"""What ``SweepFinished.error`` holds."""
+"""Maximum length of ``SweepFinished.error``."""
 _FINISHED: Final = (
     f"""SELECT 1 FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ? AND id = ? LIMIT 1"""
 )
 _AWAY: Final = (BrokerError, NatsError, ViewsBehind)
-"""The broker or the views are unavailable: the sweep is not at fault."""
+"""Errors for which the sweep is not at fault: the broker or the views are unavailable."""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepLimits(ViewsLimits):
-    """Times of a sweeping reactor; a sweep that ``stop`` breaks off comes again."""
+    """Times of a sweeping reactor; a sweep that ``stop`` interrupts is repeated."""
 
     window_s: float = 0.01
     backoff_first_s: float = 0.5
@@ -62,13 +63,13 @@ class Tick:
     """A sweep that is due.
 
     Attributes:
-        seq: Its stream sequence: the sweep looks at what came before it.
+        seq: Its stream sequence; the sweep processes earlier messages.
         entry_id: Its id, the cause of every fact.
         workspace_id: The workspace to sweep.
-        due: When it was due, as the tick spells it.
-        due_ms: The same instant, milliseconds since the epoch: the sweep's "now".
-        crew_id: The crew that was asked for; None for all.
-        since_ms: Where the look-back that was asked for begins, milliseconds since the epoch; None for the sweep's own.
+        due: When it was due, as written in the tick.
+        due_ms: The same time in milliseconds since the epoch: the sweep's "now".
+        crew_id: The requested crew; None for all.
+        since_ms: Start of the requested look-back, milliseconds since the epoch; None for the sweep's default.
     """
 
     seq: int
@@ -90,7 +91,7 @@ class Swept:
 
 
 class TickReactor(ViewsReactor):
-    """A reactor on the ticks of one sweep; workspaces are handled at once, the ticks of each in the journal's order."""
+    """A reactor on the ticks of one sweep; handles workspaces concurrently, the ticks of each in the journal's order."""
 
     sweep: ClassVar[Sweep]
     filter_subjects = FILTER_SUBJECTS
@@ -103,7 +104,7 @@ class TickReactor(ViewsReactor):
         return None if tick is None else tick.workspace_id
 
     async def handle_all(self, by_workspace: Mapping[str, Sequence[Msg]]) -> None:
-        """Handle the ticks of all workspaces at once."""
+        """Handle the ticks of all workspaces concurrently."""
         ended = await asyncio.gather(*(self._settle(*item) for item in by_workspace.items()), return_exceptions=True)
         for error in ended:
             if error is not None:
@@ -117,9 +118,15 @@ class TickReactor(ViewsReactor):
                 await self.on_tick(tick)
             await self._leases.ack(message)
 
+    async def record_of(
+        self, tick: Tick, payload: ControlPayload, n: str, summary: str, **fields: Unpack[FactFields]
+    ) -> str:
+        """Publish what a sweep found or did; see ``record``."""
+        return await self.record(tick.workspace_id, payload, n, cause=tick.entry_id, summary=summary, **fields)
+
     @abstractmethod
     async def on_tick(self, tick: Tick) -> None:
-        """Handle a tick; the views have folded it and what this reactor published before."""
+        """Handle a tick; the views have folded the tick and everything that this reactor published before."""
 
 
 class SweepReactor(TickReactor):
@@ -133,11 +140,11 @@ class SweepReactor(TickReactor):
         """Do one sweep.
 
         Raises:
-            BrokerError, ViewsBehind: It is tried again; anything else ends the sweep with its error.
+            BrokerError, ViewsBehind: The sweep is retried; any other error ends the sweep and is recorded.
         """
 
     async def on_tick(self, tick: Tick) -> None:
-        """Do one sweep, unless it is finished, and publish what it did."""
+        """Do one sweep, unless it is finished, and publish its result."""
         fact_id = derived_id(self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", "finished")
         params = [tick.workspace_id, SweepFinished.ENTRY_TYPE, fact_id]
         if await asyncio.to_thread(self._views.rows, _FINISHED, params):
@@ -149,16 +156,9 @@ class SweepReactor(TickReactor):
             {"sweep": self.sweep.name, "due": tick.due, "counts": dict(swept.counts), "error": swept.error}
         )
         figures = ", ".join(f"{name} {count}" for name, count in swept.counts.items()) or "nothing to do"
-        fact = encode_control(
-            tick.workspace_id,
-            finished,
-            fact_id=fact_id,
-            cause=tick.entry_id,
-            reactor=self.identity,
-            summary=f"{self.sweep.name} sweep of {tick.due}: {'broken off, ' if swept.error else ''}{figures}",
-            severity=Severity.WARN if swept.error else swept.severity,
-        )
-        await self.publish(fact)
+        summary = f"{self.sweep.name} sweep of {tick.due}: {'broken off, ' if swept.error else ''}{figures}"
+        severity = Severity.WARN if swept.error else swept.severity
+        await self.record_of(tick, finished, "finished", summary, severity=severity)
 
     def _durable_name(self) -> str:
         return f"sweep-{self.name}-v{self.version}"

@@ -1,10 +1,10 @@
-"""What reactors that read views share: they take messages, wait for the views, and handle them workspace by workspace.
+"""Base of reactors that read views: it takes messages, waits for the views, and handles messages by workspace.
 
-Invariants: a message is handled once the views have folded it and what this reactor published before it; it is acked after
-that, or put off by the reactor, so a crash at any step loses nothing.
+Invariants: a message is handled after the views have folded the message and everything that this reactor published
+before. It is acked or postponed only after it was handled, so that a crash loses nothing.
 
-Durable: ack policy explicit, ack wait ``ViewsLimits.ack_wait_s`` (renewed while a batch is in hand), unlimited deliveries,
-at most ``max_ack_pending`` unacked; in stream order, except for messages that were put off or given back.
+Durable: ack policy explicit, ack wait ``ViewsLimits.ack_wait_s`` (renewed while a batch is being handled), unlimited
+deliveries, at most ``max_ack_pending`` unacked; in stream order, except for messages that were postponed or returned.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Self, Unpack
 
 from nats.aio.msg import Msg
 
+from ...schemas.core.entry import MAX_SUMMARY
 from ...schemas.core.errors import EmbedderError, FoldError, ViewsBehind
+from ...schemas.core.ids import derived_id
+from ...schemas.core.payload import ControlPayload
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.subjects import parse_subject
 from ...schemas.models.chat import ChatModel, ChatUnavailable
 from ..feed.messages import position_of
 from ..reactor import ReactorContext
+from .control_facts import FactFields, encode_control
 from .durable import Durable
 from .llm_calls import MeteredChat, chat_of
 from .pull_reactor import PullLimits, PullReactor
@@ -33,17 +37,17 @@ class ViewsLimits(PullLimits):
     """Times of a reactor that reads views.
 
     Attributes:
-        views_wait_s: Seconds to wait for the views to fold a message before it is given back.
+        views_wait_s: Seconds to wait for the views to fold a message before the message is returned.
     """
 
     views_wait_s: float = 30.0
 
 
 class ViewsReactor(PullReactor):
-    """A reactor that reads views, so it runs where they are.
+    """A reactor that reads views, so that it runs in the process that has them.
 
     Args:
-        context: The parts of the node; none is closed here.
+        context: The parts of the node; the reactor closes none of them.
         views: The views that it reads.
         chat: A chat model; closed at the end; None if absent.
         limits: Times.
@@ -58,16 +62,18 @@ class ViewsReactor(PullReactor):
     )
     filter_subjects: ClassVar[tuple[str, ...]]
     description: ClassVar[str]
-    """Of the durable, for the broker's tools."""
+    """Description of the durable, for the broker's tools."""
     needs: ClassVar[tuple[str, ...]]
     """Projections that must have folded a message."""
     counted: ClassVar[tuple[str, ...]]
     """Counts that ``status`` shows from the start."""
+    sparse: ClassVar[bool] = True
+    """See ``Durable.sparse``."""
     uses_chat: ClassVar[bool] = False
     batch: ClassVar[int] = 256
-    """Messages of one turn."""
+    """Maximum number of messages of one turn."""
     max_ack_pending: ClassVar[int] = 1_024
-    """Unacked messages over all processes."""
+    """Maximum number of unacked messages of all processes."""
     default_limits: ClassVar[ViewsLimits] = ViewsLimits()
     _limits: ViewsLimits
 
@@ -90,7 +96,7 @@ class ViewsReactor(PullReactor):
             ack_wait_s=limits.ack_wait_s,
             max_ack_pending=self.max_ack_pending,
             description=self.description,
-            sparse=True,
+            sparse=self.sparse,
         )
         super().__init__(
             context.client, context.publisher, durable, limits, clock=context.clock, draw=draw, counted=self.counted
@@ -105,7 +111,7 @@ class ViewsReactor(PullReactor):
         return cls(context, context.views, chat=chat_of(context.settings) if cls.uses_chat else None)
 
     def prepare(self) -> None:
-        """Make what else the reactor works with; called once, at the end of the constructor."""
+        """Create further parts of the reactor; called once, at the end of the constructor."""
 
     async def stop(self) -> None:
         """Stop, then close the chat model."""
@@ -140,6 +146,45 @@ class ViewsReactor(PullReactor):
         """
         await self._views.wait_for(max(seq, self._written), self._limits.views_wait_s, *self.needs)
 
+    async def record(
+        self,
+        workspace_id: str,
+        payload: ControlPayload,
+        n: int | str,
+        *,
+        cause: str,
+        summary: str,
+        key: str = "",
+        **fields: Unpack[FactFields],
+    ) -> str:
+        """Publish what was found or done as a control entry; returns its id.
+
+        Args:
+            workspace_id: The workspace.
+            payload: What was found or done.
+            n: Its name among the entries of this cause.
+            cause: Id of the entry it is derived from.
+            summary: One line; cut where it is too long.
+            key: What its id follows from, beside the workspace; the cause if empty.
+            **fields: See ``encode_control``.
+
+        Raises:
+            BrokerUnavailable: If no ack came within the bound.
+        """
+        fact_id = derived_id(self.name, self.version, f"{workspace_id}/{key or cause}", n)
+        await self.publish(
+            encode_control(
+                workspace_id,
+                payload,
+                fact_id=fact_id,
+                cause=cause,
+                reactor=self.identity,
+                summary=summary[:MAX_SUMMARY],
+                **fields,
+            )
+        )
+        return fact_id
+
     async def handle_all(self, by_workspace: Mapping[str, Sequence[Msg]]) -> None:
         """Handle the messages of each workspace, one workspace after the other; an error in one does not stop the others.
 
@@ -157,7 +202,7 @@ class ViewsReactor(PullReactor):
 
     @abstractmethod
     async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
-        """Handle messages of a workspace; those that it neither acks nor puts off are acked after it.
+        """Handle messages of a workspace; messages that it neither acks nor postpones are acked afterwards.
 
         Raises:
             Exception: The held messages are returned, and after a pause the next turn begins.
@@ -167,7 +212,7 @@ class ViewsReactor(PullReactor):
         """The workspace of a message; None if the message does not concern the reactor."""
         try:
             return parse_subject(message.subject).workspace
-        except FoldError:  # the projections park it
+        except FoldError:  # the projections park the message
             return None
 
     async def _settle(self, workspace_id: str, messages: Sequence[Msg]) -> None:

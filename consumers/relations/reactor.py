@@ -4,21 +4,17 @@ Invariants: all links of an entry are in the journal before its vector's fact is
 entries, its relation and our version, so running twice publishes once; an entry that fails is put off alone, and nothing
 that happens here touches the embedding. Facts of a model that is not the workspace's active one make no links.
 
-Durable: ack policy explicit, ack wait ``LinkLimits.ack_wait_s`` (renewed while a batch is in hand), unlimited deliveries, at
-most ``max_ack_pending`` unacked; order does not matter, because only entries before a fact count for it.
+Durable: that of ``ViewsReactor``; order does not matter, because only entries before a fact count for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import structlog
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from pydantic_core import from_json
@@ -29,29 +25,29 @@ from ...schemas.core.entry import Priority
 from ...schemas.core.envelope import LinkDerived, VectorDerived
 from ...schemas.core.errors import BrokerError, FoldError, Unavailable
 from ...schemas.core.payload import PublisherKind
-from ...schemas.core.ports import Publisher, SimilarEntry, SimilarReader, ViewReader
+from ...schemas.core.ports import ENTRY_KIND, Finder, NearQuery, NearText, ViewReader
 from ...schemas.core.subjects import DerivedKind, Family, parse_subject
 from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import DAY_MS
 from ...schemas.decode import decode
 from ...schemas.entries.rules import author_of, is_user
 from ...schemas.entries.tables import ENTRIES
-from ...schemas.models.chat import ChatUnavailable
+from ...schemas.models.chat import ChatModel, ChatUnavailable
 from ...schemas.models.rules import embedded_text
-from ...schemas.relations.contradiction import Contradiction, contradiction
+from ...schemas.models.tables import VECTORS_PROJECTION
+from ...schemas.relations.judging import judge
 from ...schemas.relations.rules import CONTRADICTS, SIMILAR, SUPERSEDES, Sphere
-from ...schemas.relations.updates import UNRELATED_COSINE, OlderStatement, Statement, Update, chosen, elaborates, update
+from ...schemas.relations.updates import UNRELATED_COSINE, OlderStatement, chosen, elaborates
+from ...schemas.relations.verdicts import Effect, Statement, Verdict
 from ...schemas.settings import CONTRADICTION_CANDIDATES, JUDGE_TIMEOUT_S, SIMILAR_EDGES, UPDATE_CANDIDATES
 from ...schemas.standing.tables import LIVE_PRIORITIES
 from ..feed.jetstream import LINK_ACK_PENDING
 from ..feed.messages import position_of
 from ..reacting.backoff import doubled
-from ..reacting.durable import Durable
-from ..reacting.llm_calls import MeteredChat
 from ..reacting.pull import deliveries
-from ..reacting.pull_reactor import PullLimits, PullReactor
-from ..reactor import Reactor, ReactorContext, ReactorStatus
-from .judge import ChatJudge, Judge
+from ..reacting.views_reactor import ViewsLimits, ViewsReactor
+from ..reactor import ReactorContext, ReactorStatus
+from .judge import LINK, ChatJudge, Judge, confirmed
 
 # Finds the links of a newly embedded entry: its nearest earlier entries, those it contradicts, and the one it retires.
 
@@ -115,22 +111,12 @@ class _EntryText:
 
 
 @dataclass(frozen=True, slots=True)
-class _RetiredEntry:
-    """An entry that the rule takes to be retired by another one."""
+class _Judged:
+    """A verdict of the rules about two entries."""
 
     newer: _EntryText
     older: _EntryText
-    update: Update
-
-
-@dataclass(frozen=True, slots=True)
-class _SeenContradiction:
-    """A contradiction that the rule finds between two entries, and their texts."""
-
-    other: SimilarEntry
-    newer: str
-    older: str
-    contradiction: Contradiction
+    verdict: Verdict
 
 
 class LinkFinder:
@@ -138,16 +124,14 @@ class LinkFinder:
 
     Args:
         views: The views, for the texts.
-        similar: Finds the nearest entries.
+        finder: Finds the nearest entries.
         threshold: Least cosine of a link.
         judge: Asked about borderline contradictions; None if absent.
     """
 
-    def __init__(
-        self, views: ViewReader, similar: SimilarReader, *, threshold: float, judge: Judge | None = None
-    ) -> None:
+    def __init__(self, views: ViewReader, finder: Finder, *, threshold: float, judge: Judge | None = None) -> None:
         self._views = views
-        self._similar = similar
+        self._finder = finder
         self._threshold = threshold
         self._judge = judge
 
@@ -157,49 +141,30 @@ class LinkFinder:
         Raises:
             ViewsBehind: If the views do not pass the fact in time.
         """
-        least = min(UNRELATED_COSINE, self._threshold)
-        related = await self._similar.similar(fact, max(UPDATE_CANDIDATES, CONTRADICTION_CANDIDATES), least)
+        query = NearQuery(
+            ENTRY_KIND,
+            fact.workspace_id,
+            fact.model,
+            max(UPDATE_CANDIDATES, CONTRADICTION_CANDIDATES),
+            min(UNRELATED_COSINE, self._threshold),
+            vectors=[fact.vector],
+            entry_seq=fact.entry_seq,
+            before=fact.seq,
+        )
+        [related] = await self._finder.nearest(query)
         if not related:
             return []
         near = [other for other in related if other.cosine >= self._threshold][:CONTRADICTION_CANDIDATES]
-        links = [_link(fact, other, SIMILAR, other.cosine, "", reactor) for other in near[:SIMILAR_EDGES]]
-        for seen in await asyncio.to_thread(self._contradicted, fact, near):
-            contradiction_ = await self._judged(fact.workspace_id, seen)
-            if contradiction_ is not None:
-                links.append(
-                    _link(fact, seen.other, CONTRADICTS, contradiction_.confidence, contradiction_.reason, reactor)
-                )
-        for retired in await asyncio.to_thread(self._retired, fact, related):
-            links += await self._update(fact, retired, reactor)
+        links = [_similar(fact, other, reactor) for other in near[:SIMILAR_EDGES]]
+        for rule, others in ((self._contradicted, near), (self._retired, related)):
+            for judged in await asyncio.to_thread(rule, fact, others):
+                newer, older = judged.newer, judged.older
+                verdict = await confirmed(self._judge, fact.workspace_id, judged.verdict, newer.text, older.text)
+                if verdict is not None:
+                    links.append(_link(fact, newer, older, verdict, reactor))
         return links
 
-    async def _update(self, fact: VectorDerived, retired: _RetiredEntry, reactor: str) -> list[LinkDerived]:
-        """The link of an update; none if the judge denies it."""
-        update_, newer, older = retired.update, retired.newer, retired.older
-        if update_.is_borderline and self._judge is not None:
-            verdict = await self._judge.contradicts(fact.workspace_id, newer.text, older.text)
-            if verdict is False:
-                return []
-            update_ = update_.confirmed() if verdict else update_
-        return [
-            LinkDerived(
-                0,
-                fact.workspace_id,
-                newer.entry_id,
-                newer.seq,
-                older.entry_id,
-                older.seq,
-                SUPERSEDES,
-                update_.confidence,
-                0,
-                reactor,
-                fact.crew_id,
-                update_.reason,
-                None if update_.since_day is None else update_.since_day * DAY_MS,
-            )
-        ]
-
-    def _retired(self, fact: VectorDerived, related: Sequence[SimilarEntry]) -> list[_RetiredEntry]:
+    def _retired(self, fact: VectorDerived, related: Sequence[NearText]) -> list[_Judged]:
         """The entry that this one retires, and those that hold from a later time and retire this one; blocking."""
         texts = self._texts(fact, related)
         new_text = texts.get(fact.entry_seq)
@@ -207,7 +172,7 @@ class LinkFinder:
             return []
         older: dict[tuple[int, int], _EntryText] = {}
         candidates: list[OlderStatement] = []
-        retired: list[_RetiredEntry] = []
+        retired: list[_Judged] = []
         for other in related:
             old_text = texts.get(other.seq)
             if old_text is None or not old_text.states or old_text.agent_id != new_text.agent_id:
@@ -218,29 +183,27 @@ class LinkFinder:
             if not _may_retire(*pair):
                 continue
             alike = pair[0].author == pair[1].author
-            update_ = update(pair[0].statement, pair[1].statement, cosine=other.cosine, same_speaker=alike)
-            if update_ is None:
+            verdict = judge(pair[0].statement, pair[1].statement, SUPERSEDES, cosine=other.cosine, same_speaker=alike)
+            if verdict is None:
                 continue
             if pair[0] is new_text:
                 older[old_text.order] = old_text
-                candidates.append(OlderStatement(old_text.statement, update_, old_text.order))
-            elif update_.retires:
-                retired.append(_RetiredEntry(old_text, new_text, update_))
+                candidates.append(OlderStatement(old_text.statement, verdict, old_text.order))
+            elif verdict.retires:
+                retired.append(_Judged(old_text, new_text, verdict))
 
         def may_retire(newer: OlderStatement, earlier: OlderStatement) -> bool:
             return _may_retire(older[newer.order], older[earlier.order])
 
-        retired += [
-            _RetiredEntry(new_text, older[choice.order], choice.update) for choice in chosen(candidates, may_retire)
-        ]
+        retired += [_Judged(new_text, older[best.order], best.update) for best in chosen(candidates, may_retire)]
         return [*retired, *self._elaborations(fact, retired)]
 
-    def _elaborations(self, fact: VectorDerived, retired: Sequence[_RetiredEntry]) -> list[_RetiredEntry]:
+    def _elaborations(self, fact: VectorDerived, retired: Sequence[_Judged]) -> list[_Judged]:
         """The turns that only speak of retired ones: what somebody likes of something that they do not like any more."""
         elaborations = []
         for retired_ in retired:
             older, trace_id = retired_.older, retired_.older.sphere.trace_id
-            if not (retired_.update.of_attitude and older.is_turn and trace_id and older.actor_id):
+            if not (retired_.verdict.of_attitude and older.is_turn and trace_id and older.actor_id):
                 continue
             params = [fact.workspace_id, trace_id, older.actor_id, older.seq, older.seq + NEXT_WITHIN]
             seqs = [int(row[0]) for row in self._views.rows(_NEXT, params)]
@@ -248,20 +211,11 @@ class LinkFinder:
                 known = any(text.entry_id in (other.newer.entry_id, other.older.entry_id) for other in retired)
                 allowed = text.is_turn and text.agent_id == older.agent_id and _may_retire(retired_.newer, text)
                 if allowed and not known and text.order < retired_.newer.order and elaborates(text.statement):
-                    reason = f"{retired_.update.reason}; speaks of what {older.entry_id} says"
-                    elaborations.append(_RetiredEntry(retired_.newer, text, replace(retired_.update, reason=reason)))
+                    reason = f"{retired_.verdict.reason}; speaks of what {older.entry_id} says"
+                    elaborations.append(_Judged(retired_.newer, text, replace(retired_.verdict, reason=reason)))
         return elaborations
 
-    async def _judged(self, workspace_id: str, seen: _SeenContradiction) -> Contradiction | None:
-        contradiction_ = seen.contradiction
-        if not contradiction_.is_borderline or self._judge is None:
-            return contradiction_
-        verdict = await self._judge.contradicts(workspace_id, seen.newer, seen.older)
-        if verdict is None:
-            return contradiction_
-        return contradiction_.confirmed() if verdict else None
-
-    def _contradicted(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> list[_SeenContradiction]:
+    def _contradicted(self, fact: VectorDerived, near: Sequence[NearText]) -> list[_Judged]:
         """The nearest entries that the rule finds contradicted; blocking: hostile text may take milliseconds."""
         texts = self._texts(fact, near)
         own_text = texts.get(fact.entry_seq)
@@ -275,11 +229,11 @@ class LinkFinder:
             newer, older = (own_text, other_text) if own_text.seq > other_text.seq else (other_text, own_text)
             if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
                 continue
-            if (contradiction_ := contradiction(newer.text, older.text)) is not None:
-                seen.append(_SeenContradiction(other, newer.text, older.text, contradiction_))
+            if (verdict := judge(newer.statement, older.statement, CONTRADICTS)) is not None:
+                seen.append(_Judged(newer, older, verdict))
         return seen
 
-    def _texts(self, fact: VectorDerived, near: Sequence[SimilarEntry]) -> dict[int, _EntryText]:
+    def _texts(self, fact: VectorDerived, near: Sequence[NearText]) -> dict[int, _EntryText]:
         return self._texts_of(fact.workspace_id, [fact.entry_seq, *(other.seq for other in near)])
 
     def _texts_of(self, workspace_id: str, seqs: Sequence[int]) -> dict[int, _EntryText]:
@@ -318,147 +272,111 @@ def _may_retire(newer: _EntryText, older: _EntryText) -> bool:
     return not is_kept or is_user(newer.author) or newer.author == older.author
 
 
-def _link(
-    fact: VectorDerived, other: SimilarEntry, relation: str, weight: float, reason: str, reactor: str
-) -> LinkDerived:
-    fact_end, other_end = (fact.entry_id, fact.entry_seq), (other.entry_id, other.seq)
-    (src, src_seq), (dst, dst_seq) = (fact_end, other_end) if fact.entry_seq > other.seq else (other_end, fact_end)
-    return LinkDerived(
-        0, fact.workspace_id, src, src_seq, dst, dst_seq, relation, weight, 0, reactor, fact.crew_id, reason
-    )
+def _link(fact: VectorDerived, newer: _EntryText, older: _EntryText, verdict: Verdict, reactor: str) -> LinkDerived:
+    """The row of a verdict about two texts."""
+    relation = CONTRADICTS if verdict.effect is Effect.CONTRADICTS else SUPERSEDES
+    since_ms = None if verdict.since_day is None else verdict.since_day * DAY_MS
+    ends = (newer.entry_id, newer.seq, older.entry_id, older.seq)
+    confidence, reason = verdict.confidence, verdict.reason
+    return LinkDerived(0, fact.workspace_id, *ends, relation, confidence, 0, reactor, fact.crew_id, reason, since_ms)
 
 
-FILTER_SUBJECTS: Final = (f"{Family.DERIVED.value}.*.{DerivedKind.VECTOR.value}",)
+def _similar(fact: VectorDerived, other: NearText, reactor: str) -> LinkDerived:
+    ends = sorted([(fact.entry_seq, fact.entry_id), (other.seq, other.item)], reverse=True)
+    (src_seq, src), (dst_seq, dst) = ends
+    ids = (src, src_seq, dst, dst_seq)
+    return LinkDerived(0, fact.workspace_id, *ids, SIMILAR, other.cosine, 0, reactor, fact.crew_id, "")
+
+
 _AWAY: Final = (BrokerError, Unavailable, NatsError)
 """The broker or the views are unavailable: no entry is at fault."""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LinkLimits(PullLimits):
-    """Sizes and times of the link reactor.
+class LinkLimits(ViewsLimits):
+    """Times of the link reactor.
 
     Attributes:
-        batch: Vector facts in hand at once.
-        max_ack_pending: Unacked facts over all processes, those put off included.
         retry_first_s: Seconds until an entry that failed alone comes again; doubled with each delivery.
         retry_last_s: Seconds of the longest such delay.
     """
 
-    batch: int = 32
-    max_ack_pending: int = LINK_ACK_PENDING
     retry_first_s: float = 5.0
     retry_last_s: float = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Cause:
-    """A vector whose entry is to be linked, and the message that is acked for it."""
-
-    fact: VectorDerived
-    message: Msg
-
-
-class LinkReactor(PullReactor):
-    """The reactor; it searches the views, so it runs where they are.
-
-    Args:
-        client: A connection that reconnects without limit; not closed here.
-        publisher: Publishes to JOURNAL; not closed here.
-        finder: Finds an entry's links.
-        judge: Closed at the end; None if absent.
-        judge_trouble: Why there is no judge although one is configured; ``status`` shows it unless there is another error.
-        clock: The time for ``status``.
-        limits: Sizes and times.
-        draw: Uniform in [0, 1), spreads the pauses of several processes.
-    """
+class LinkReactor(ViewsReactor):
+    """The reactor; ``chat`` judges borderline contradictions."""
 
     name: ClassVar[str] = "link"
     version: ClassVar[int] = 1
     waits_for: ClassVar[tuple[type[Exception], ...]] = _AWAY
+    filter_subjects = (f"{Family.DERIVED.value}.*.{DerivedKind.VECTOR.value}",)
+    description = "vectors whose entries are to be linked"
+    needs = (VECTORS_PROJECTION,)
+    counted = ("proposed", "written", "contradictions", "updates", "repeated", "skipped", "failed")
+    sparse = False
+    batch = 32
+    max_ack_pending = LINK_ACK_PENDING
+    default_limits = LinkLimits()
+    _limits: LinkLimits
+    _judge_trouble: str | None = None
 
-    def __init__(
-        self,
-        client: Client,
-        publisher: Publisher,
-        finder: LinkFinder,
-        *,
-        judge: Judge | None = None,
-        judge_trouble: str | None = None,
-        clock: Callable[[], datetime],
-        limits: LinkLimits | None = None,
-        draw: Callable[[], float] = random.random,
-    ) -> None:
-        self._limits = limits = limits or LinkLimits()
-        durable = Durable(
-            name=f"{self.name}-v{self.version}",
-            filter_subjects=FILTER_SUBJECTS,
-            ack_wait_s=limits.ack_wait_s,
-            max_ack_pending=limits.max_ack_pending,
-            description="vectors whose entries are to be linked",
-        )
-        counted = ("proposed", "written", "contradictions", "updates", "repeated", "skipped", "failed")
-        super().__init__(client, publisher, durable, limits, clock=clock, draw=draw, counted=counted)
-        self._finder = finder
-        self._judge = judge
-        self._judge_trouble = judge_trouble
+    @classmethod
+    def create(cls, context: ReactorContext) -> Self | None:
+        """The reactor of a node, or None in a process without views; a node starts without its judge."""
+        if context.views is None:
+            return None
+        chat, trouble = _judge_of(context)
+        reactor = cls(context, context.views, chat=chat)
+        reactor._judge_trouble = trouble
+        return reactor
 
-    async def stop(self) -> None:
-        """Stop, then close the judge."""
-        await super().stop()
-        if self._judge is not None:
-            await self._judge.close()
+    def prepare(self) -> None:
+        """Make what finds the links."""
+        assert self._context.finder is not None
+        judge = None if self._chat is None else ChatJudge(self._chat, LINK)
+        threshold = self._context.settings.similar_threshold
+        self._links = LinkFinder(self._views, self._context.finder, threshold=threshold, judge=judge)
 
     async def status(self) -> ReactorStatus:
-        """The status, or why there is no judge."""
+        """The status, or why there is no judge although one is configured."""
         status = await super().status()
         return replace(status, last_error=status.last_error or self._judge_trouble)
 
-    async def turn(self) -> None:
+    async def caught_up(self, seq: int = 0) -> None:
+        """Return at once: the finder waits for the views."""
+
+    async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
         """Link the entries of a batch of vectors; one that fails is put off alone."""
-        limits = self._limits
-        messages = await self._source.take(limits.batch, wait_s=limits.wait_s, window_s=limits.window_s)
-        causes = await self._sort(messages)
-        if not causes:
-            return
-        async with self._leases.renewed():
-            outcomes = await asyncio.gather(*(self._link(cause) for cause in causes), return_exceptions=True)
-        failed = [(cause, outcome) for cause, outcome in zip(causes, outcomes, strict=True) if outcome is not None]
+        outcomes = await asyncio.gather(*map(self._link, messages), return_exceptions=True)
+        failed = [(message, error) for message, error in zip(messages, outcomes, strict=True) if error is not None]
         for _, error in failed:
             if isinstance(error, _AWAY) or not isinstance(error, Exception):
                 raise error
-        for cause, error in failed:
-            await self._put_off(cause, error)
+        for message, error in failed:
+            await self._put_off(message, error)
 
-    async def _sort(self, messages: Sequence[Msg]) -> list[_Cause]:
-        """Ack messages that lead to no links; hold and return the others."""
-        causes = []
-        for message in messages:
-            fact = _fact_of(message)
-            if fact is None:
-                self._counts["skipped"] += 1
-                await message.ack()
-                continue
-            if deliveries(message) == 1:
-                self._counts["proposed"] += 1
-            self._leases.hold(message)
-            causes.append(_Cause(fact, message))
-        return causes
-
-    async def _link(self, cause: _Cause) -> None:
-        """Publish every link of an entry, then ack its fact."""
-        links = await self._finder.find(cause.fact, self.identity)
+    async def _link(self, message: Msg) -> None:
+        """Publish every link of an entry, then ack its vector."""
+        fact = _fact_of(message)
+        if fact is None:
+            self._counts["skipped"] += 1
+            return
+        if deliveries(message) == 1:
+            self._counts["proposed"] += 1
+        links = await self._links.find(fact, self.identity)
         results = await asyncio.gather(*(self.publish(encode_link(link, self.version)) for link in links))
         for link, result in zip(links, results, strict=True):
             self._counts["repeated" if result.duplicate else "written"] += 1
             self._counts["contradictions"] += link.relation == CONTRADICTS and not result.duplicate
             self._counts["updates"] += link.relation == SUPERSEDES and not result.duplicate
-        await self._leases.ack(cause.message)
+        await self._leases.ack(message)
 
-    async def _put_off(self, cause: _Cause, error: BaseException) -> None:
+    async def _put_off(self, message: Msg, error: BaseException) -> None:
         self._counts["failed"] += 1
-        fact, message = cause.fact, cause.message
-        _log.error("link.put_off", entry_id=fact.entry_id, seq=fact.seq, error=type(error).__name__)
+        _log.error("link.put_off", seq=position_of(message.reply).seq, error=type(error).__name__)
         times = deliveries(message) - 1
         await self._leases.put_off(message, doubled(self._limits.retry_first_s, self._limits.retry_last_s, times))
 
@@ -476,32 +394,18 @@ def _fact_of(message: Msg) -> VectorDerived | None:
     return fact if isinstance(fact, VectorDerived) and fact.dim else None
 
 
-def create(context: ReactorContext) -> Reactor | None:
-    """The link reactor of a node, or None in a process that has no views."""
-    if context.views is None or context.similar is None:
-        return None
-    judge, trouble = _judge_of(context)
-    finder = LinkFinder(context.views, context.similar, threshold=context.settings.similar_threshold, judge=judge)
-    return LinkReactor(
-        context.client, context.publisher, finder, judge=judge, judge_trouble=trouble, clock=context.clock
-    )
-
-
-def _judge_of(context: ReactorContext) -> tuple[Judge | None, str | None]:
-    """The judge, or why there is none although one is set; a node starts without its judge."""
+def _judge_of(context: ReactorContext) -> tuple[ChatModel | None, str | None]:
+    """The judge's model, or why there is none although one is set."""
     settings = context.settings
     if not settings.judge_model:
         return None, None
     from ..adapters.chat import chat_model_of  # the HTTP client is imported where it is used
 
     try:
-        chat = chat_model_of(settings, settings.judge_model, timeout_s=JUDGE_TIMEOUT_S)
+        return chat_model_of(settings, settings.judge_model, timeout_s=JUDGE_TIMEOUT_S), None
     except ChatUnavailable as error:
         _log.warning("link.no_judge", model=settings.judge_model, error=error.message, hint=error.hint)
         return None, f"no judge of contradictions: {error.message}; {error.hint}"
-    if chat is None:
-        return None, None
-    return ChatJudge(MeteredChat(chat, context.publisher, f"{LinkReactor.name}@{LinkReactor.version}")), None
 
 
-REACTORS: Final = {"link": create}
+REACTORS: Final = {"link": LinkReactor.create}

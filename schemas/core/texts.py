@@ -14,17 +14,17 @@ from .table import Int32, Ms, Seq, Table
 
 
 class TextRow(NamedTuple):
-    """One text. What a family knows beyond this stands in its own tables, under the same ``key``."""
+    """One text. A family keeps further columns in its own tables, under the same ``key``."""
 
     key: Seq  # of the item (document, drawer, fact, entity): ``ids.name_key`` of workspace and the item's names
     workspace_id: str
     owner: str  # whose memory it is in: ``a-<agent>``, ``c-<crew>``, ``u-<user>`` or ``w``
     item: str  # by which it is opened: a document's key, a drawer's id, a fact's id
     text: str
-    text_hash: Seq  # ``ids.hash64`` of what is embedded (``indexed_text``): its vector is stored under it
+    text_hash: Seq  # ``ids.hash64`` of the embedded text (``indexed_text``), the key of its vector
     terms: bytes  # uint64 term keys, little-endian, each once, sorted
-    counts: bytes  # uint16 how often, in the same order
-    source_id: str  # id of the entry or write that brought it
+    counts: bytes  # uint16 frequency of each term, in the same order
+    source_id: str  # id of the entry or document write that contains the text
     ts_ms: Ms  # when it was said
     since_seq: Seq  # of the event that made the row
     place: str = ""  # where in the owner's memory: a tier, ``<wing>/<room>``, a namespace

@@ -14,7 +14,7 @@ MAX_NAMED: Final = 1_000
 """Ids of one request, as of one part of ``erasure.scoped``."""
 
 
-class ForgetRequest(Request):
+class ForgetMessagesRequest(Request):
     """Erase entries and everything that was made of them, from the journal's stream, the views and all indexes.
 
     What goes: the messages named by `ids` (entries, writes of documents, `drawer:ID`, `fact:ID`) or whose
@@ -50,7 +50,7 @@ class ErasureExample(Answer):
     what: str
 
 
-class ForgetAnswer(Answer):
+class ForgetMessagesAnswer(Answer):
     """What an erasure covers: number of messages, by type, and the first of them; ``seq`` is that of its announcement.
 
     ``not_proven`` names what an erasure can not reach.
@@ -123,8 +123,8 @@ class ErasuresAnswer(Answer):
 
 FORGET: Final = Operation(
     name="forget",
-    request=ForgetRequest,
-    answer=ForgetAnswer,
+    request=ForgetMessagesRequest,
+    answer=ForgetMessagesAnswer,
     route="POST /v1/admin/forget",
     effect=Effect.DESTROYS,
     access=Access.ADMINISTRATOR,

@@ -42,13 +42,10 @@ from ..text.sentences import (
     sentences_of,
     stem,
 )
+from .verdicts import Effect, Verdict
 
 VERSION: Final = 1
 
-BORDERLINE: Final = 0.8
-"""Below this confidence, a language model is asked if one is configured."""
-CONFIRMED: Final = 0.9
-"""Confidence of a borderline case that the language model confirmed."""
 SHARED: Final = 0.6
 """Minimum share of tokens that two sentences have in common, 2 m / (a + b)."""
 TOLERANCE: Final = 0.1
@@ -68,23 +65,6 @@ _MIN_PREFIXED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Contradiction:
-    """A proposed contradiction: the confidence of the rule, in (0, 1], and the reason, for people."""
-
-    confidence: float
-    reason: str
-
-    @property
-    def is_borderline(self) -> bool:
-        """Whether to ask a language model."""
-        return self.confidence < BORDERLINE
-
-    def confirmed(self) -> Contradiction:
-        """The same after a model agreed."""
-        return replace(self, confidence=CONFIRMED, reason=f"{self.reason}; confirmed by a language model")
-
-
-@dataclass(frozen=True, slots=True)
 class _AlignedPair:
     """Two sentences, aligned; ``changes`` holds (newer tokens, older tokens, place in the newer sentence)."""
 
@@ -93,7 +73,7 @@ class _AlignedPair:
     changes: Sequence[tuple[Sequence[Token], Sequence[Token], int]]
 
 
-def contradiction(newer: str, older: str) -> Contradiction | None:
+def contradiction(newer: str, older: str) -> Verdict | None:
     """The contradiction between two texts, None if the rule finds none.
 
     Args:
@@ -119,7 +99,11 @@ def contradiction(newer: str, older: str) -> Contradiction | None:
     return None
 
 
-def _compare(newer: Sentence, older: Sentence) -> Contradiction | None:
+def _verdict(confidence: float, reason: str) -> Verdict:
+    return Verdict(Effect.CONTRADICTS, confidence, reason)
+
+
+def _compare(newer: Sentence, older: Sentence) -> Verdict | None:
     if newer.asks or older.asks:
         return None
     words = {token.shown for token in (*newer.tokens, *older.tokens)}
@@ -142,24 +126,27 @@ def _compare(newer: Sentence, older: Sentence) -> Contradiction | None:
     return _numbers(pair, words, roughly=roughly) or _opposites(pair, words) or _values(pair, words)
 
 
-def _negated(mine: Sequence[Token], theirs: Sequence[Token]) -> Contradiction | None:
+def _negated(mine: Sequence[Token], theirs: Sequence[Token]) -> Verdict | None:
     """One sentence is the negation of the other."""
-    nots = [sum(token.kind is TokenKind.NEGATION for token in tokens) for tokens in (mine, theirs)]
-    if nots[0] % 2 == nots[1] % 2:
+    (plain, negations), (old_plain, old_negations) = without_negations(mine), without_negations(theirs)
+    if negations % 2 == old_negations % 2 or plain != old_plain or len(plain) < 2:
         return None
-    plain = [[token.key for token in tokens if token.kind is not TokenKind.NEGATION] for tokens in (mine, theirs)]
-    if plain[0] != plain[1] or len(plain[0]) < 2:
-        return None
-    if nots[1] and {token.shown for token in theirs} & YET:
+    if old_negations and {token.shown for token in theirs} & YET:
         return None  # "not yet": what comes later is progress
     words_shown = {token.shown for token in mine}
     if words_shown & (MOMENTARY | VOLATILE) or (words_shown & EVENTS and not words_shown & STABLE):
         return None
     word = next(token.shown for token in (*mine, *theirs) if token.kind is TokenKind.NEGATION)
-    return Contradiction(0.9, f'negation: one says "{word}", the other does not, otherwise the same')
+    return _verdict(0.9, f'negation: one says "{word}", the other does not, otherwise the same')
 
 
-def _numbers(pair: _AlignedPair, words: set[str], *, roughly: bool) -> Contradiction | None:
+def without_negations(tokens: Sequence[Token]) -> tuple[tuple[str, ...], int]:
+    """The keys of the tokens that are no negations, in order, and the number of negations."""
+    plain = tuple(token.key for token in tokens if token.kind is not TokenKind.NEGATION)
+    return plain, len(tokens) - len(plain)
+
+
+def _numbers(pair: _AlignedPair, words: set[str], *, roughly: bool) -> Verdict | None:
     """A number, version or date that differs in its place; several at once are another report and not a contradiction."""
     new, old, place = pair.changes[0]
     if len(pair.changes) != 1 or len(new) != 1 or len(old) != 1 or new[0].kind is not old[0].kind:
@@ -175,7 +162,7 @@ def _numbers(pair: _AlignedPair, words: set[str], *, roughly: bool) -> Contradic
         sure = 0.8
     if not sure:
         return None
-    return Contradiction(sure, f"two values of the same: {_spelling(new)} and {_spelling(old)}")
+    return _verdict(sure, f"two values of the same: {_spelling(new)} and {_spelling(old)}")
 
 
 def _number(new: Token, old: Token, before: Sequence[str], words: set[str], *, roughly: bool) -> float:
@@ -192,7 +179,7 @@ def _number(new: Token, old: Token, before: Sequence[str], words: set[str], *, r
     return 0.7 if words & HOLDING else 0.0
 
 
-def _opposites(pair: _AlignedPair, words: set[str]) -> Contradiction | None:
+def _opposites(pair: _AlignedPair, words: set[str]) -> Verdict | None:
     """One word against its opposite."""
     if len(pair.changes) != 1:
         return None
@@ -204,10 +191,10 @@ def _opposites(pair: _AlignedPair, words: set[str]) -> Contradiction | None:
     prefixed = len(shorter) > _MIN_PREFIXED and longer in [f"{prefix}{shorter}" for prefix in _PREFIXES]
     if {shorter, longer} & MOMENTARY or not (known or prefixed):
         return None
-    return Contradiction(0.85, f"opposites: {_spelling(new)} and {_spelling(old)}")
+    return _verdict(0.85, f"opposites: {_spelling(new)} and {_spelling(old)}")
 
 
-def _values(pair: _AlignedPair, words: set[str]) -> Contradiction | None:
+def _values(pair: _AlignedPair, words: set[str]) -> Verdict | None:
     """Another value of something that has one value at a time."""
     if len(pair.changes) != 1:
         return None
@@ -219,7 +206,7 @@ def _values(pair: _AlignedPair, words: set[str]) -> Contradiction | None:
     sure = _value(before, after) if before else _subject(after)
     if not sure:
         return None
-    return Contradiction(sure, f"two values of the same: {_spelling(new)} and {_spelling(old)}")
+    return _verdict(sure, f"two values of the same: {_spelling(new)} and {_spelling(old)}")
 
 
 def _value(before: Sequence[str], after: Sequence[str]) -> float:

@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cache, cached_property, lru_cache
 from importlib import resources
@@ -30,15 +30,10 @@ from ..text.kinds import kind_of
 from ..text.languages import Language, languages
 from ..text.sentences import EVENTS, MONTHS
 from ..text.stop_words import english_stop_words, foreign_language, stop_words_of
+from .verdicts import Effect, Statement, Verdict
 
 VERSION: Final = 3
 
-ACCEPTED: Final = 0.7
-"""Minimum confidence of an update that is published."""
-BORDERLINE: Final = 0.8
-"""Below this confidence, a language model is asked if one is configured."""
-CONFIRMED: Final = 0.9
-"""Confidence of a borderline update that the language model confirmed."""
 MAX_CHARS: Final = 600
 """Characters of a statement; a longer text is not one statement, and no sentence retires the whole of it."""
 MAX_SENTENCES: Final = 4
@@ -60,79 +55,6 @@ UNRELATED_COSINE: Final = 0.15
 _KNOWN: Final = ("en", "de", "fr")
 _TEXTS_KEPT: Final = 512
 """Number of texts whose sentences are kept, some kilobytes each."""
-
-
-class UpdateEffect(StrEnum):
-    """The effect of a newer statement on an older one."""
-
-    REPLACES = "replaces"
-    AMENDS = "amends"
-    """The older statement holds in its other parts."""
-    WITHDRAWS = "withdraws"
-    REINSTATES = "reinstates"
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A statement.
-
-    Attributes:
-        text: Its text.
-        day: The day it was made, days since 1970-01-01 (UTC), for relative dates; None if not known.
-        speaker: The name of the person who made it, to whom "I" refers; None if not known.
-        is_turn: Whether it is a turn of a conversation. Of two such texts, or of one and a note, only one that names what
-            no longer holds or another number, date or name retires the other: much in a conversation sounds alike.
-    """
-
-    text: str
-    day: int | None = None
-    speaker: str | None = None
-    is_turn: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """A newer statement that retires or amends an older one.
-
-    Attributes:
-        effect: Its effect.
-        confidence: Confidence of the rule, in (0, 1].
-        reason: The reason, for people.
-        since_day: Day from which the newer statement holds, days since 1970-01-01, if its text names one later than the
-            day it was made.
-        match: How much the two have in common, to choose among several older statements: the highest.
-    """
-
-    effect: UpdateEffect
-    confidence: float
-    reason: str
-    since_day: int | None
-    match: float
-    of_attitude: bool = False
-    """Whether somebody does not like any more what the older statement says that they like, or the reverse."""
-
-    @property
-    def retires(self) -> bool:
-        """Whether the older statement holds no longer."""
-        return self.effect is not UpdateEffect.AMENDS and self.confidence >= ACCEPTED
-
-    @property
-    def is_borderline(self) -> bool:
-        """Whether to ask a language model."""
-        return self.confidence < BORDERLINE
-
-    def confirmed(self) -> Update:
-        """The same after a model agreed."""
-        return replace(self, confidence=CONFIRMED, reason=f"{self.reason}; confirmed by a language model")
-
-
-Weight = Callable[[str], float]
-"""Weight of a folded word in (0, 1]: 1 if it is rare where both statements come from, near 0 if it is in most texts."""
-
-
-def equal_weights(_word: str) -> float:
-    """Every word weighs the same."""
-    return 1.0
 
 
 class _Kind(StrEnum):
@@ -264,28 +186,7 @@ def _state(name: str, data: dict[str, list[str]]) -> _State:
     return _State(name, holds, (*starts, *cued, *holds), frozenset((*cued, *holds)), ends)
 
 
-_PATTERNS: Final = (
-    *(
-        "openers",
-        "leaves",
-        "rejects",
-        "gives_up",
-        "chose",
-        "attitudes",
-        "dislikes",
-        "ends",
-        "withdraws",
-        "corrects",
-        "present",
-        "moves",
-        "again",
-        "hypothetical",
-        "reports",
-        "past",
-        "adds",
-    ),
-    *("stays", "rest", "done", "intends", "once", "turned", "since", "temporary", "lasting", "regular"),
-)
+_PATTERNS: Final = tuple(field.name for field in fields(_Cues) if field.type == "tuple[re.Pattern[str], ...]")
 _WORDS: Final = ("past_verbs", "negations", "verbs", "ignored")
 _SENTENCE_END: Final = re.compile(
     r"(?<=[^\d\s.][.!?;])\s+|(?<=\d[.!?;])\s+(?=[A-ZÄÖÜÉÀ][a-zäöüß]+ )(?!"
@@ -334,16 +235,16 @@ _ITEM_ENDS: Final = _list("item_ends")
 _LEAST_ITEMS: Final = 3
 """Items or attributes from which a statement is a list that can change in part."""
 _SAME_TOPIC: Final = 0.6
-"""Minimum weight share of a topic that the other statement has, where a cue says that something changed."""
+"""Minimum share of a topic that the other statement has, where a cue says that something changed."""
 _NAMED_OLD: Final = 0.5
-"""Minimum weight share of the words after "instead of" or "from" that the older statement has."""
+"""Minimum share of the words after "instead of" or "from" that the older statement has."""
 _SAME_CLAUSE: Final = 0.6
-"""Minimum weight share of a clause with "no longer" that the older statement has."""
+"""Minimum share of a clause with "no longer" that the older statement has."""
 _EQUAL_FRAME: Final = 0.99
 _OWN_WORDS: Final = 0.75
 
 
-@dataclass(slots=True)
+@dataclass
 class _Sentence:
     """A sentence; ``folded`` is compared with the cues."""
 
@@ -365,11 +266,26 @@ class _Sentence:
         """Whether the sentence that it is part of contains a cue."""
         return any(pattern.search(self.whole) for pattern in patterns)
 
-    @property
+    def matches(self, patterns: Iterable[re.Pattern[str]]) -> Iterator[re.Match[str]]:
+        """Where it contains cues."""
+        return (match for pattern in patterns for match in pattern.finditer(self.folded))
+
+    @cached_property
     def content(self) -> list[_Token]:
         return [token for token in self.tokens if token.is_content]
 
-    @property
+    @cached_property
+    def said(self) -> list[_Token]:
+        """Its content with verbs."""
+        return [token for token in self.tokens if token.is_content or token.is_verb]
+
+    @cached_property
+    def topic(self) -> list[_Token]:
+        """See ``_topic``; without "final", "current" and the like before its noun."""
+        topic = _topic(self)
+        return topic[1:] if len(topic) > 1 and topic[0].folded in _CURRENT else topic
+
+    @cached_property
     def negated(self) -> bool:
         return sum(token.is_negation for token in self.tokens) % 2 == 1
 
@@ -379,16 +295,14 @@ def update(
     older: Statement,
     *,
     cosine: float | None = None,
-    weight: Weight = equal_weights,
     same_speaker: bool | None = None,
-) -> Update | None:
+) -> Verdict | None:
     """What a newer statement does to an older one; None if it leaves it as it is.
 
     Args:
         newer: The statement of the later time.
         older: The statement of the earlier time.
         cosine: Cosine of their vectors; None without vectors.
-        weight: Weight of a word by its rarity.
         same_speaker: Whether one person or agent made both; None if not known.
     """
     if len(newer.text) > MAX_CHARS or len(older.text) > MAX_CHARS or (cosine is not None and cosine < UNRELATED_COSINE):
@@ -408,7 +322,7 @@ def update(
         return None
     chatter = newer.is_turn or older.is_turn or max(len(new_parts), len(old_parts)) > _MOST_RESTATED
     spoken = newer.is_turn or older.is_turn
-    context = _Context(newer, cosine, weight, same_speaker, chatter, spoken)
+    context = _Context(newer, cosine, same_speaker, chatter, spoken)
     updates = [
         update_
         for new in (*new_parts, *(clause for sentence in new_parts for clause in _clauses(sentence)))
@@ -418,8 +332,8 @@ def update(
     if not updates:
         return None
     best = max(updates, key=lambda update_: (update_.retires, update_.confidence, update_.match))
-    if sum(map(_tells_more, old_parts)) >= MOST_OLD_SENTENCES and best.effect is not UpdateEffect.WITHDRAWS:
-        best = replace(best, effect=UpdateEffect.AMENDS)
+    if sum(map(_tells_more, old_parts)) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
+        best = replace(best, effect=Effect.AMENDS)
     return best
 
 
@@ -447,7 +361,7 @@ class OlderStatement:
     """
 
     statement: Statement
-    update: Update
+    update: Verdict
     order: tuple[int, int]
 
 
@@ -509,7 +423,8 @@ def _figures(tokens: Sequence[_Token]) -> set[str]:
 
 
 def _shared(words: Sequence[_Token], others: Sequence[_Token]) -> float:
-    return sum(any(_same(token, other) for other in others) for token in words) / len(words)
+    """The share of some words that others have; 0 for no words."""
+    return sum(_among(token, others) for token in words) / max(1, len(words))
 
 
 def _cues_of(text: str) -> _Cues | None:
@@ -694,6 +609,11 @@ def _same(token: _Token, other: _Token) -> bool:
     short, long = sorted((token.folded, other.folded), key=len)
     common = next((at for at, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
     return common >= max(_PREFIX, _PREFIX_SHARE * len(long)) and len(long) - common <= _MOST_ENDING
+
+
+def _among(token: _Token, tokens: Iterable[_Token]) -> bool:
+    """Whether some tokens have a form of a word, or the same number."""
+    return any(_same(token, other) for other in tokens)
 
 
 _ORDINAL: Final = re.compile(r"(\d+)(?:st|nd|rd|th|er|e|ème|\.)?$")
@@ -919,21 +839,13 @@ class _Context:
 
     statement: Statement
     cosine: float | None
-    weight: Weight
     same_speaker: bool | None
     is_chatter: bool
     """Whether one of the texts says several things, so that two of its sentences are alike by chance."""
     is_spoken: bool
     """Whether one of them is a turn of a conversation."""
 
-    def share(self, part: Sequence[_Token], others: Sequence[_Token]) -> float:
-        """The weight share of ``part`` that ``others`` has; 0 for nothing."""
-        total = sum(self.weight(token.folded) for token in part)
-        if not total:
-            return 0.0
-        return sum(self.weight(token.folded) for token in part if any(_same(token, other) for other in others)) / total
-
-    def compared(self, new: _Sentence, old: _Sentence) -> Update | None:
+    def compared(self, new: _Sentence, old: _Sentence) -> Verdict | None:
         """The effect of one sentence on another."""
         cues = new.cues
         if _asks(new) or new.within(cues.hypothetical):
@@ -983,18 +895,18 @@ class _Context:
             return self._as_amendment(pair, changed)
         return self._as_amendment(pair, self._restated(pair))
 
-    def _update(self, pair: _Pair, effect: UpdateEffect, confidence: float, reason: str) -> Update:
+    def _update(self, pair: _Pair, effect: Effect, confidence: float, reason: str) -> Verdict:
         if self.same_speaker is False:
             confidence -= 0.03
-        return Update(
+        return Verdict(
             effect, round(confidence, 3), reason, self._day_since(pair.new, whole=True), round(pair.likeness, 4)
         )
 
-    def _as_amendment(self, pair: _Pair, update_: Update | None, *, named: bool = False) -> Update | None:
+    def _as_amendment(self, pair: _Pair, update_: Verdict | None, *, named: bool = False) -> Verdict | None:
         """The update; an amendment if it changes one of several items or attributes."""
         if update_ is None or not pair.changes_a_part(named=named):
             return update_
-        return replace(update_, effect=UpdateEffect.AMENDS)
+        return replace(update_, effect=Effect.AMENDS)
 
     def _is_temporary(self, pair: _Pair) -> bool:
         """Whether the newer sentence holds for a day or a week only, and the older one beyond that."""
@@ -1012,57 +924,48 @@ class _Context:
             return False
         return old.has(old.cues.regular) or not any(token.kind is _Kind.DATE for token in old.tokens)
 
-    def _withdrawn(self, pair: _Pair) -> Update | None:
+    def _withdrawn(self, pair: _Pair) -> Verdict | None:
         new, old = pair.new, pair.old
         if self._is_occurrence(pair):
             return None
-        for pattern in new.cues.withdraws:
-            for match in pattern.finditer(new.folded):
-                old_words = self._words(match["old"], new.cues)
-                if not old_words or pair.other_numbers(old_words) or old.folded == new.folded:
-                    continue
-                has = self.share(old_words, pair.old_all)
-                if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
-                    update_ = self._update(pair, UpdateEffect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
-                    return self._as_amendment(pair, update_)
+        for match in new.matches(new.cues.withdraws):
+            old_words = self._words(match["old"], new.cues)
+            if not old_words or pair.other_numbers(old_words) or old.folded == new.folded:
+                continue
+            has = _shared(old_words, pair.old.said)
+            if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
+                update_ = self._update(pair, Effect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
+                return self._as_amendment(pair, update_)
         return None
 
-    def _task_done(self, pair: _Pair) -> Update | None:
+    def _task_done(self, pair: _Pair) -> Verdict | None:
         """What was still to be done is done."""
         new, old = pair.new, pair.old
         if not old.has(old.cues.intends) or old.has(old.cues.ends) or new.negated:
             return None
-        for pattern in new.cues.done:
-            for match in pattern.finditer(new.folded):
-                old_words = self._words(match["old"], new.cues)
-                if not old_words or pair.other_numbers(old_words):
-                    continue
-                has = self.share(old_words, pair.old_all)
-                if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._near(_ALIKE)):
-                    return self._update(
-                        pair, UpdateEffect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"'
-                    )
+        for match in new.matches(new.cues.done):
+            old_words = self._words(match["old"], new.cues)
+            if not old_words or pair.other_numbers(old_words):
+                continue
+            has = _shared(old_words, pair.old.said)
+            if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._near(_ALIKE)):
+                return self._update(pair, Effect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"')
         return None
 
-    def _turned(self, pair: _Pair) -> Update | None:
+    def _turned(self, pair: _Pair) -> Verdict | None:
         """What used to be so is not any more: "I used to like A, but now B"."""
         new, old = pair.new, pair.old
         if self.same_speaker is False or not new.within(new.cues.turned) or pair.of_another or pair.old_of_another:
             return None
-        dropped = [
-            token
-            for pattern in old.cues.once
-            for match in pattern.finditer(old.folded)
-            for token in self._words(match["old"], old.cues)
-        ]
-        for match in (match for pattern in new.cues.once for match in pattern.finditer(new.folded)):
+        dropped = [token for match in old.matches(old.cues.once) for token in self._words(match["old"], old.cues)]
+        for match in new.matches(new.cues.once):
             left = self._words(match["old"], new.cues)
             if not left or pair.other_numbers(left) or not _is_own(new, match.start(), pair):
                 continue
             if _dislikes(match["old"], new.cues) and not old.has(old.cues.dislikes):
                 continue  # the older sentence says the opposite of what used to be
             kept = [token for token in left if not token.is_verb]
-            is_old = self.share(kept, pair.old_all) >= _OWN_WORDS
+            is_old = _shared(kept, pair.old.said) >= _OWN_WORDS
             names = [token for token in kept if self._identifies(token, pair)]
             if len(names) < 2 and kept and kept[-1] not in names:
                 names = []  # "the idea of travelling to Peru" and "Ada Lind's songs", but not "Thai boxing"
@@ -1070,46 +973,40 @@ class _Context:
                 is_old = bool(names)
             if not kept or not is_old:
                 continue
-            if all(any(_same(token, other) for other in dropped) for token in kept) and {
-                token.stem for token in left if token.is_verb
-            } <= {token.stem for token in dropped if token.is_verb}:
+            if all(_among(token, dropped) for token in kept) and {token.stem for token in left if token.is_verb} <= {
+                token.stem for token in dropped if token.is_verb
+            }:
                 continue  # the older sentence says the same of it
-            update_ = self._update(
-                pair, UpdateEffect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"'
-            )
+            update_ = self._update(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
             return replace(update_, of_attitude=old.has(old.cues.attitudes))
         return None
 
-    def _moved(self, pair: _Pair) -> Update | None:
+    def _moved(self, pair: _Pair) -> Verdict | None:
         """Somebody lives or works elsewhere now, or gave away what they had: states that have one value at a time."""
         new, old = pair.new, pair.old
         common = new.states & old.states
         if not common or not self._near(_NEAR_VALUE) or _earlier(new) or new.negated or new.within(new.cues.adds):
             return None
         for state in (state for state in new.cues.states if state.name in common):
-            for start_pattern, match in (
-                (start, match_) for start in state.starts for match_ in start.finditer(new.folded)
-            ):
-                if start_pattern in state.needs_cue and not new.within(new.cues.present):
+            for match in new.matches(state.starts):
+                if match.re in state.needs_cue and not new.within(new.cues.present):
                     continue
                 value = self._names(match["value"], new)
-                for old_match in (held_match for pattern in state.every for held_match in pattern.finditer(old.folded)):
+                for old_match in old.matches(state.every):
                     before = self._names(old_match["value"], old)
                     if not value or not before or any(_same(token, other) for token in value for other in before):
                         continue
                     if self._same_subject(pair, match.start(), old_match.start()):
                         change = f"{old_match['value'].strip()} → {match['value'].strip()}"
-                        return self._update(pair, UpdateEffect.REPLACES, 0.85, f'{state.name} changed: "{change}"')
-            for match in (end_match for pattern in state.ends for end_match in pattern.finditer(new.folded)):
+                        return self._update(pair, Effect.REPLACES, 0.85, f'{state.name} changed: "{change}"')
+            for match in new.matches(state.ends):
                 ended_words = self._words(match["value"], new.cues)
-                for old_match in (held_match for pattern in state.holds for held_match in pattern.finditer(old.folded)):
+                for old_match in old.matches(state.holds):
                     old_words = _tokens(old_match["value"], old.cues)
-                    covered = bool(ended_words) and all(
-                        any(_same(token, other) for other in old_words) for token in ended_words
-                    )
+                    covered = bool(ended_words) and all(_among(token, old_words) for token in ended_words)
                     if covered and self._same_subject(pair, match.start(), old_match.start()):
                         change = match["value"].strip()
-                        return self._update(pair, UpdateEffect.WITHDRAWS, 0.85, f'{state.name} ended: "{change}"')
+                        return self._update(pair, Effect.WITHDRAWS, 0.85, f'{state.name} ended: "{change}"')
         return None
 
     def _names(self, text: str, sentence: _Sentence) -> list[_Token]:
@@ -1134,23 +1031,20 @@ class _Context:
             return first and self.same_speaker is not False
         return len(ours) == len(others) and all(_same(token, other) for token, other in zip(ours, others, strict=True))
 
-    def _reinstated(self, pair: _Pair) -> Update | None:
+    def _reinstated(self, pair: _Pair) -> Verdict | None:
         """What was withdrawn or ended holds again."""
         new, old = pair.new, pair.old
         if not new.has(new.cues.again) or not (old.has(old.cues.withdraws) or old.has(old.cues.ends)):
             return None
         restored = [
-            token
-            for pattern in old.cues.withdraws
-            for match in pattern.finditer(old.folded)
-            for token in self._words(match["old"], old.cues)
-        ] or pair.old_topic
-        topical = any(_same(token, other) for token in restored for other in pair.new_topic)
-        if topical and self.share(restored, pair.new_all) >= _SAME_TOPIC:
-            return self._update(pair, UpdateEffect.REINSTATES, 0.88, "says that what was withdrawn holds again")
+            token for match in old.matches(old.cues.withdraws) for token in self._words(match["old"], old.cues)
+        ] or pair.old.topic
+        topical = any(_same(token, other) for token in restored for other in pair.new.topic)
+        if topical and _shared(restored, pair.new.said) >= _SAME_TOPIC:
+            return self._update(pair, Effect.REINSTATES, 0.88, "says that what was withdrawn holds again")
         return None
 
-    def _leaves(self, pair: _Pair) -> Update | None:
+    def _leaves(self, pair: _Pair) -> Verdict | None:
         new, old = pair.new, pair.old
         if (self.is_spoken and _comments(new)) or pair.of_another or _happened(old):
             return None
@@ -1164,48 +1058,42 @@ class _Context:
                 if len(left) > 1 and any(token.kind is _Kind.DATE for token in left) and self._is_occurrence(pair):
                     continue  # "Tuesday's run is dropped"
                 value = at < len(new.cues.leaves) - 1 and self._is_value(pair, left)  # "no longer" names no value
-                has = self.share(left, old.content)
+                has = _shared(left, old.content)
                 near = value or not self.is_spoken or self._near(_NEAR)
                 if has < (_OWN_WORDS if self.is_spoken else _NAMED_OLD) or not near:
                     continue
                 if at == 0 and not (new.has(new.cues.present) or new.corrects or new.has(new.cues.moves)):
                     continue  # "from A to B" is a range unless something moved
-                rest = [token for token in pair.new_content if not any(_same(token, other) for other in left)]
+                rest = [token for token in pair.new.content if not _among(token, left)]
                 dated = not self._near(_ALIKE)
                 common = [token for token in rest if pair.old_has(token) and not (dated and token.kind is _Kind.DATE)]
-                topic = [token for token in pair.old_topic if not any(_same(token, other) for other in left)]
-                topical = bool(topic) and self.share(topic, pair.new_content) >= _NAMED_OLD
-                if not topic and pair.old_topic and not _has_subject(old):
+                topic = [token for token in pair.old.topic if not _among(token, left)]
+                topical = bool(topic) and _shared(topic, pair.new.content) >= _NAMED_OLD
+                if not topic and pair.old.topic and not _has_subject(old):
                     topical = self._near(_ALIKE_VALUE)  # "We use A": the object is the topic
                 if common or topical or value:
                     return self._update(pair, pair.effect, 0.95, f'names what it replaces: "{match["old"].strip()}"')
         return None
 
-    def _rejected(self, pair: _Pair) -> Update | None:
+    def _rejected(self, pair: _Pair) -> Verdict | None:
         """It says that something is given up, and what comes in its place: "A is too slow, B does it"."""
         new, old = pair.new, pair.old
         if not self._near(_NEAR_VALUE) or _happened(old) or pair.of_another:
             return None
         for judges, patterns in ((False, new.cues.gives_up), (True, new.cues.rejects)):
-            for match in (match for pattern in patterns for match in pattern.finditer(new.folded)):
+            for match in new.matches(patterns):
                 left = self._words(match["old"], new.cues)
                 kept = [token for token in left if self._identifies(token, pair)]
-                if not kept or (len(kept) < len(left) and self.share(left, pair.old_all) < _NAMED_OLD):
+                if not kept or (len(kept) < len(left) and _shared(left, pair.old.said) < _NAMED_OLD):
                     continue
-                rest = [token for token in pair.new_all if not any(_same(token, other) for other in left)]
-                kept_words = [
-                    token
-                    for token in rest
-                    if token.folded not in _LIGHT and any(_same(token, other) for other in pair.old_all)
-                ]
-                instead = any(
-                    not token.is_verb and not any(_same(token, other) for other in pair.old_all) for token in rest
-                )
+                rest = [token for token in pair.new.said if not _among(token, left)]
+                kept_words = [token for token in rest if token.folded not in _LIGHT and _among(token, pair.old.said)]
+                instead = any(not token.is_verb and not _among(token, pair.old.said) for token in rest)
                 clear = bool(kept_words) or (
                     _is_own_choice(old) and self._is_value(pair, kept) and (not judges or new.within(new.cues.present))
                 )
                 if instead and clear:
-                    return self._update(pair, UpdateEffect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
+                    return self._update(pair, Effect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
         return None
 
     def _is_value(self, pair: _Pair, left: Sequence[_Token]) -> bool:
@@ -1221,14 +1109,12 @@ class _Context:
         if new_verbs and old_verbs and not new_verbs & old_verbs:
             return False
         value = pair.old_value
-        return any(self._identifies(token, pair) for token in left) and all(
-            any(_same(token, other) for other in value) for token in left
-        )
+        return any(self._identifies(token, pair) for token in left) and all(_among(token, value) for token in left)
 
     def _identifies(self, token: _Token, pair: _Pair) -> bool:
         """Whether the older sentence has a word as a name, with a digit, or as its subject or value alone."""
         german = pair.old.cues.code == "de" and self._near(_ALIKE_VALUE)  # every noun has a capital
-        subject = pair.old_topic if len(pair.old_topic) == 1 else []
+        subject = pair.old.topic if len(pair.old.topic) == 1 else []
         return any(
             old_token.is_content
             and _same(token, old_token)
@@ -1236,7 +1122,7 @@ class _Context:
                 old_token.kind is _Kind.NAME
                 or any(map(str.isdigit, old_token.folded))
                 or german
-                or (old_token.starts_clause and (old_token in subject or old_token not in pair.old_topic))
+                or (old_token.starts_clause and (old_token in subject or old_token not in pair.old.topic))
             )
             for old_token in pair.old.tokens
         )
@@ -1255,41 +1141,41 @@ class _Context:
         same = (names or bool(_verbs(new, _GENERIC) & _verbs(old, _GENERIC))) and self._topics(pair, _EQUAL_FRAME)
         return same or self._other_holder(pair)
 
-    def _no_longer_so(self, pair: _Pair) -> Update | None:
+    def _no_longer_so(self, pair: _Pair) -> Verdict | None:
         new, _old = pair.new, pair.old
         if not new.has(new.cues.ends) or (pair.old.negated and new.negated):
             return None
         if not new.has(new.cues.ends[:1]) and self._is_occurrence(pair):
             return None
         clause = _clause_of(new, new.cues.ends)
-        if len(clause) < 2 and not (clause and len(pair.old_all) == 1 and self.same_speaker):
+        if len(clause) < 2 and not (clause and len(pair.old.said) == 1 and self.same_speaker):
             return None
-        topical = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC
-        has = self.share(clause, pair.old_all)
-        if (has >= _SAME_CLAUSE and topical) or (has >= _EQUAL_FRAME and not pair.new_topic):
+        topical = _shared(pair.new.topic, pair.old.said) >= _SAME_TOPIC
+        has = _shared(clause, pair.old.said)
+        if (has >= _SAME_CLAUSE and topical) or (has >= _EQUAL_FRAME and not pair.new.topic):
             update_ = self._update(pair, pair.effect, 0.9, "says that this is no longer so")
             return replace(update_, of_attitude=pair.old.has(pair.old.cues.attitudes))
         return None
 
-    def _corrected(self, pair: _Pair, *, past: bool) -> Update | None:
+    def _corrected(self, pair: _Pair, *, past: bool) -> Verdict | None:
         if past:
             return None
         sure = f'corrects: "{pair.shown_change}"'
         if pair.anaphoric:
             slots = pair.changed_slots
-            common = [token for token in pair.new_content if pair.old_has(token)]
+            common = [token for token in pair.new.content if pair.old_has(token)]
             if slots and (common or self._near(0.5)):
-                return self._update(pair, UpdateEffect.REPLACES, 0.8, sure)
+                return self._update(pair, Effect.REPLACES, 0.8, sure)
             return None
-        mutual = self.share(pair.new_topic, pair.old_all) >= _SAME_TOPIC and (
-            self.share(pair.old_topic, pair.new_all) >= _NAMED_OLD
-            or (bool(pair.changed_slots) and self.share(pair.new_topic, pair.old_topic) >= _SAME_TOPIC)
+        mutual = _shared(pair.new.topic, pair.old.said) >= _SAME_TOPIC and (
+            _shared(pair.old.topic, pair.new.said) >= _NAMED_OLD
+            or (bool(pair.changed_slots) and _shared(pair.new.topic, pair.old.topic) >= _SAME_TOPIC)
         )
         if mutual and pair.new_only and (pair.have_subjects or pair.changed_slots):
-            return self._update(pair, UpdateEffect.REPLACES, 0.92, sure)
+            return self._update(pair, Effect.REPLACES, 0.92, sure)
         return None
 
-    def _negated(self, pair: _Pair) -> Update | None:
+    def _negated(self, pair: _Pair) -> Verdict | None:
         if self.is_spoken or pair.new.negated == pair.old.negated or _comments(pair.new):
             return None
         if pair.old.negated and not (pair.new.has(pair.new.cues.present) or pair.new.has(pair.new.cues.again)):
@@ -1299,13 +1185,13 @@ class _Context:
             return None  # it denies a part, or something else
         if self._is_occurrence(pair):
             return None
-        topical = self.share(pair.new_topic, pair.old_all) >= _NAMED_OLD
+        topical = _shared(pair.new.topic, pair.old.said) >= _NAMED_OLD
         least = _SAME_TOPIC if self._topics(pair, _EQUAL_FRAME) else _OWN_WORDS
-        if topical and self.share(pair.old_content, pair.new_all) >= least:
+        if topical and _shared(pair.old.content, pair.new.said) >= least:
             return self._update(pair, pair.effect, 0.85, "one is the negation of the other")
         return None
 
-    def _changed(self, pair: _Pair) -> Update | None:
+    def _changed(self, pair: _Pair) -> Verdict | None:
         """Something is so now, again, or from a date on."""
         new = pair.new
         says = new.has if self.is_spoken else new.within
@@ -1322,13 +1208,13 @@ class _Context:
             return None  # "again" without another value
         if self._topics(pair, _SAME_TOPIC) and (pair.new_only or pair.old_negates):
             return self._update(pair, pair.effect, 0.85, f'says what is so now: "{pair.shown_change}"')
-        if pair.other_measure and self.share(pair.new_topic, pair.old_content) >= _EQUAL_FRAME:
+        if pair.other_measure and _shared(pair.new.topic, pair.old.content) >= _EQUAL_FRAME:
             return self._update(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         if self._other_holder(pair):
             return self._update(pair, pair.effect, 0.8, f'says what is so now: "{pair.shown_change}"')
         return None
 
-    def _restated(self, pair: _Pair) -> Update | None:
+    def _restated(self, pair: _Pair) -> Verdict | None:
         """The same sentence with another value of the same kind."""
         if self.is_chatter or any("!" in statement.shown for statement in (pair.new, pair.old)):
             return None
@@ -1343,32 +1229,32 @@ class _Context:
             return None
         if not pair.one_value_differs or not (pair.same_frame or pair.one_word_differs):
             return None
-        return self._update(pair, UpdateEffect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
+        return self._update(pair, Effect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
 
     def _topics(self, pair: _Pair, least: float) -> bool:
-        new_topic, old_topic = pair.new_topic, pair.old_topic
+        new_topic, old_topic = pair.new.topic, pair.old.topic
         if not new_topic or not old_topic:
             return False
-        return self.share(old_topic, pair.new_content) >= least and self.share(new_topic, pair.old_content) >= least
+        return _shared(old_topic, pair.new.content) >= least and _shared(new_topic, pair.old.content) >= least
 
     def _other_holder(self, pair: _Pair) -> bool:
         """Another person in the role: the value is the subject of the newer sentence."""
-        new_topic = pair.new_topic
+        new_topic = pair.new.topic
         if not new_topic or not all(token.kind is _Kind.NAME or token.starts_clause for token in new_topic):
             return False
         if any(pair.old_has(token) for token in new_topic):
             return False
         rest = [
             token
-            for token in pair.new_content
+            for token in pair.new.content
             if token not in new_topic and token.kind is not _Kind.DATE and token.kind is not _Kind.NUMBER
         ]
-        old_rest = [token for token in pair.old_content if token.kind is not _Kind.NAME and not (token.starts_clause)]
-        names = [token for token in pair.old_content if token.kind is _Kind.NAME or token.starts_clause]
+        old_rest = [token for token in pair.old.content if token.kind is not _Kind.NAME and not (token.starts_clause)]
+        names = [token for token in pair.old.content if token.kind is _Kind.NAME or token.starts_clause]
         return (
             bool(rest and old_rest and names)
-            and self.share(rest, pair.old_content) >= _OWN_WORDS
-            and self.share(old_rest, pair.new_content) >= _NAMED_OLD
+            and _shared(rest, pair.old.content) >= _OWN_WORDS
+            and _shared(old_rest, pair.new.content) >= _NAMED_OLD
         )
 
     def _near(self, least: float) -> bool:
@@ -1425,59 +1311,29 @@ class _Pair:
     context: _Context
 
     @cached_property
-    def new_content(self) -> list[_Token]:
-        return self.new.content
-
-    @cached_property
-    def old_content(self) -> list[_Token]:
-        return self.old.content
-
-    @cached_property
-    def new_all(self) -> list[_Token]:
-        """With verbs."""
-        return [token for token in self.new.tokens if token.is_content or token.is_verb]
-
-    @cached_property
-    def old_all(self) -> list[_Token]:
-        return [token for token in self.old.tokens if token.is_content or token.is_verb]
-
-    @cached_property
-    def new_topic(self) -> list[_Token]:
-        return _without_current(_topic(self.new))
-
-    @cached_property
-    def old_topic(self) -> list[_Token]:
-        return _without_current(_topic(self.old))
-
-    @cached_property
     def new_only(self) -> list[_Token]:
-        return [token for token in self.new_content if not self.old_has(token) and not token.is_verb]
+        return [token for token in self.new.content if not self.old_has(token) and not token.is_verb]
 
     @cached_property
     def old_only(self) -> list[_Token]:
-        return [
-            token
-            for token in self.old_content
-            if not any(_same(token, other) for other in self.new_content) and not token.is_verb
-        ]
+        return [token for token in self.old.content if not _among(token, self.new.content) and not token.is_verb]
 
     def old_has(self, token: _Token) -> bool:
         """Whether the older sentence has a word."""
-        return any(_same(token, other) for other in self.old_content)
+        return _among(token, self.old.content)
 
     @property
     def old_negates(self) -> bool:
         return self.new.negated != self.old.negated
 
     @property
-    def effect(self) -> UpdateEffect:
-        return UpdateEffect.REINSTATES if self.new.has(self.new.cues.again) else UpdateEffect.REPLACES
+    def effect(self) -> Effect:
+        return Effect.REINSTATES if self.new.has(self.new.cues.again) else Effect.REPLACES
 
     @cached_property
     def likeness(self) -> float:
-        """Weight share of both that they have in common, and their cosine."""
-        share = self.context.share
-        shared_share = (share(self.new_all, self.old_all) + share(self.old_all, self.new_all)) / 2
+        """Share of both that they have in common, and their cosine."""
+        shared_share = (_shared(self.new.said, self.old.said) + _shared(self.old.said, self.new.said)) / 2
         return shared_share + (self.context.cosine or 0.0)
 
     @cached_property
@@ -1499,17 +1355,12 @@ class _Pair:
     def old_value(self) -> list[_Token]:
         """What the older sentence says of its topic: its words without the topic, and without what it replaced itself."""
         old = self.old
-        if any(pattern.search(old.folded) for pattern in old.cues.leaves):
-            left = [
-                token
-                for pattern in old.cues.leaves
-                for match in pattern.finditer(old.folded)
-                for token in _tokens(match["old"], old.cues)
-            ]
-            return [token for token in self.old_all if not any(_same(token, other) for other in left)]
+        if old.has(old.cues.leaves):
+            left = [token for match in old.matches(old.cues.leaves) for token in _tokens(match["old"], old.cues)]
+            return [token for token in self.old.said if not _among(token, left)]
         if not _has_subject(old):
-            return self.old_content
-        return [token for token in self.old_content if not any(token is other for other in self.old_topic)]
+            return self.old.content
+        return [token for token in self.old.content if not any(token is other for other in self.old.topic)]
 
     @cached_property
     def of_another(self) -> bool:
@@ -1530,7 +1381,7 @@ class _Pair:
     def anaphoric(self) -> bool:
         anaphor = self.new.cues.anaphora.search
         return anaphor(self.new.folded) is not None or (
-            self.new.corrects and anaphor(self.new.folded.rsplit(": ", 1)[-1]) is not None and len(self.new_topic) < 2
+            self.new.corrects and anaphor(self.new.folded.rsplit(": ", 1)[-1]) is not None and len(self.new.topic) < 2
         )
 
     @property
@@ -1590,7 +1441,7 @@ class _Pair:
         values = [*self.new_only, *self.old_only]
         if any(token.folded in _CONDITIONS for token in values):
             return False
-        figures = any(token.kind in (_Kind.NUMBER, _Kind.TIME) for token in self.new_content)
+        figures = any(token.kind in (_Kind.NUMBER, _Kind.TIME) for token in self.new.content)
         dates = all(token.kind is _Kind.DATE for token in values)
         regular = all(statement.has(statement.cues.regular) for statement in (self.new, self.old))
         return not (figures and dates and regular)
@@ -1606,7 +1457,7 @@ class _Pair:
     def other_subject(self) -> bool:
         """Whether the newer sentence names a possessor or modifier of the common subject: "my daughter's color"."""
         tokens = self.new.tokens
-        in_topic = [any(token is other for other in self.new_topic) for token in tokens]
+        in_topic = [any(token is other for other in self.new.topic) for token in tokens]
         is_name = [
             within and not self.old_has(token) and token.folded not in _CURRENT and not token.is_verb
             for token, within in zip(tokens, in_topic, strict=True)
@@ -1632,10 +1483,10 @@ class _Pair:
     @cached_property
     def other_entity(self) -> bool:
         """Whether the newer sentence is about another of several of a kind: "house 11" and "house 9"."""
-        for at, token in enumerate(self.new_topic):
+        for at, token in enumerate(self.new.topic):
             if token.kind is _Kind.NUMBER and at and not self.old_has(token):
-                noun = self.new_topic[at - 1]
-                if self.old_has(noun) and any(token.kind is _Kind.NUMBER for token in self.old_topic):
+                noun = self.new.topic[at - 1]
+                if self.old_has(noun) and any(token.kind is _Kind.NUMBER for token in self.old.topic):
                     return True
         return False
 
@@ -1656,20 +1507,20 @@ class _Pair:
         """Whether the newer sentence is about its speaker, and the older one about somebody else by name."""
         speaker = self.context.statement.speaker
         first = next((token.folded for token in self.new.tokens if not token.is_content), "")
-        if first not in _FIRST_PERSON or not self.old_topic:
+        if first not in _FIRST_PERSON or not self.old.topic:
             return False
         subject = self.old.tokens[0]
-        is_person = subject.is_content and not subject.is_verb and self.old_topic[0] is subject and self.names_person
+        is_person = subject.is_content and not subject.is_verb and self.old.topic[0] is subject and self.names_person
         return is_person and (speaker is None or fold(speaker) != subject.folded) and not self.new_has(subject)
 
     @property
     def names_person(self) -> bool:
         """Whether the first word of the older sentence, a word of its own topic, is a name: not in its plural."""
-        return len(self.old_topic) == 1 and not self.old.tokens[0].folded.endswith("s")
+        return len(self.old.topic) == 1 and not self.old.tokens[0].folded.endswith("s")
 
     def new_has(self, token: _Token) -> bool:
         """Whether the newer sentence has a word of the older."""
-        return any(_same(token, other) for other in self.new_content)
+        return _among(token, self.new.content)
 
     def other_numbers(self, tokens: Sequence[_Token]) -> bool:
         """Whether words name a number that the older sentence has not."""
@@ -1726,13 +1577,6 @@ _CURRENT: Final = _list("current")
 _POSSESSIVES: Final = _list("possessives")
 """Words between a noun and its possessor."""
 _CONDITIONS: Final = _list("conditions")
-
-
-def _without_current(topic: list[_Token]) -> list[_Token]:
-    """A topic without "final", "current" and the like before its noun."""
-    if len(topic) > 1 and topic[0].folded in _CURRENT:
-        return topic[1:]
-    return topic
 
 
 def _verbs(sentence: _Sentence, light: frozenset[str] = _LIGHT) -> set[str]:

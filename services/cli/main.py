@@ -50,7 +50,7 @@ from .work import work
 _WITH_EMBEDDER: Final = frozenset(
     {"sweep", "sweep_embeddings", "reindex", "embedding_models", "activate_model", "drop_model"}
 )
-"""Operations that need vectors: if no ``up`` runs, the runtime that is started for the command embeds."""
+"""Operations that need vectors: if no ``up`` runs, the runtime that is started for the command has an embedder."""
 
 
 def add_commands(app: click.Group, groups: Mapping[str, click.Group]) -> None:

@@ -1,7 +1,7 @@
-"""How every command runs: one application, its arguments, and one way to fail.
+"""Runs all commands: the application, its arguments, and the handling of errors.
 
-Invariant: every failure leaves as one message on stderr and the exit code of DESIGN §10 (0 ok, 1 error, 2 usage,
-3 not allowed, 4 not found, 5 unavailable, 6 verification failed); a reader that closes the pipe is not a failure.
+Invariant: every failure gives one message on stderr and the exit code of DESIGN §10 (0 ok, 1 error, 2 usage, 3 not
+allowed, 4 not found, 5 unavailable, 6 verification failed); a closed pipe is not a failure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INTERRUPTED: Final = 130
 """What shells expect of a command that Ctrl-C ended: 128 + SIGINT."""
 _SHOW_COMPLETION: Final = "Show completion for the current shell, to copy it or customize the installation."
 _COMPLETE: Final = "_CREW_JOURNAL_COMPLETE"
-"""What a shell that asks for completions sets."""
+"""Variable that a shell sets when it requests completions."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-        atexit.register(gc.unfreeze)  # else native modules complain at the end of what was never collected
+        atexit.register(gc.unfreeze)  # otherwise native modules report uncollected objects at exit
 
 
 def new_app() -> CommandGroup:
@@ -188,7 +188,7 @@ def stopping(stopped: threading.Event) -> Iterator[None]:
     """Within the block, SIGINT and SIGTERM set ``stopped``; a second one raises ``KeyboardInterrupt``."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        if stopped.is_set():  # do not wait for the request under way
+        if stopped.is_set():  # do not wait for the running request
             raise KeyboardInterrupt
         stopped.set()
 

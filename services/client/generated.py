@@ -108,7 +108,7 @@ from ...schemas.erasure.operations import (
     PROVE_ERASED,
     Erasure,
     ErasuresAnswer,
-    ForgetAnswer,
+    ForgetMessagesAnswer,
     ProveAnswer,
 )
 from ...schemas.facts.operations import (
@@ -286,14 +286,14 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
-            mode: search leaves out entries without any evidence and marks entries that do not count any more.
-                inject, for prompts, leaves out these, entries with too little evidence, and all entries if the hits
-                together do not show that the memory holds an answer.
+            mode: search leaves out entries without any evidence and marks entries that no longer count. inject,
+                for prompts, leaves out entries that no longer count or have too little evidence, and returns nothing
+                if the hits together do not show that the memory holds an answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RECALL, locals())
 
@@ -335,7 +335,7 @@ class Operations:
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
         return self._operate(RENDER, locals())
@@ -371,14 +371,14 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
-            mode: search leaves out entries without any evidence and marks entries that do not count any more.
-                inject, for prompts, leaves out these, entries with too little evidence, and all entries if the hits
-                together do not show that the memory holds an answer.
+            mode: search leaves out entries without any evidence and marks entries that no longer count. inject,
+                for prompts, leaves out entries that no longer count or have too little evidence, and returns nothing
+                if the hits together do not show that the memory holds an answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RECALL_BRIEF, locals())
 
@@ -443,7 +443,7 @@ class Operations:
             entry_id: Id of the entry; sending the same id and content again stores nothing.
             agent_id: The agent whose entry it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PUBLISH_ENTRY, locals())
 
@@ -465,7 +465,7 @@ class Operations:
             session: Only turns of this session (`trace_id`).
             agent_id: The agent whose conversations are searched, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONVERSATION_SEARCH, locals())
 
@@ -494,14 +494,14 @@ class Operations:
             text: The text to remember, up to the size of an entry (256 KiB).
             kind: Kind of the text: preference, decision, fact …
             about: The person or thing that it is about.
-            aliases: Other words that recall finds it by.
+            aliases: Other words by which recall finds the text.
             supersedes: Ids of entries that no longer count because of this one.
             valid_at: Time from which it is true, if that is not now.
             data_subject_id: The person whose personal data this is.
             entry_id: Id of the entry; sending the same id and text again stores nothing.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REMEMBER, locals())
 
@@ -532,7 +532,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             version: Sequence of a write: the document as it was after that write.
             as_of: Any sequence: the document as it was right after this sequence.
         """
@@ -571,10 +571,10 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             mode: `replace` (content is the whole text) or `append` (content is the added text).
             content: The text.
-            write_id: The write's own id; the same id again writes nothing.
+            write_id: Id of the write; a second write with the same id is ignored.
             expected_seq: For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has
                 changed.
             expected_sha256: For replace: the `sha256` of the text that it replaces; 409 if it has changed. The
@@ -601,10 +601,10 @@ class Operations:
         Args:
             entry: The note, one line; line breaks become blanks.
             scope: Whether to append to the agent's log or to its crew's.
-            write_id: The write's own id; the same id again writes nothing.
+            write_id: Id of the write; a second write with the same id is ignored.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(APPEND_DAILY, locals())
 
@@ -626,7 +626,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENTS, locals())
 
@@ -653,7 +653,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             limit: Most versions.
         """
         return self._operate(DOCUMENT_VERSIONS, locals())
@@ -682,7 +682,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             from_version: Sequence of the older version; 0 for none.
             to_version: Sequence of the newer version; the present one if absent.
         """
@@ -712,7 +712,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             version: Sequence of the version; the last one with a text if absent.
             reason: The reason; it is recorded.
         """
@@ -741,7 +741,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             reason: The reason; it is recorded.
         """
         return self._operate(DOCUMENT_RETRACT, locals())
@@ -783,7 +783,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_FILE, locals())
 
@@ -814,7 +814,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_SEARCH, locals())
 
@@ -835,7 +835,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_INDEX, locals())
 
@@ -858,7 +858,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_REINDEX, locals())
 
@@ -887,7 +887,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew; AGENT and LEAD may name their own only.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SEARCH_MEMORY, locals())
 
@@ -901,7 +901,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_CONFIG, locals())
 
@@ -922,12 +922,12 @@ class Operations:
         Args:
             retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
                 default, all versions are kept.
-            scrubber: A text with credentials that is to be stored, in documents, entries, drawers and facts:
-                block refuses it, redact replaces them, warn stores it and says so, off stores it. By default
-                CREW_JOURNAL_SECRETS decides.
+            scrubber: What happens when a text to be stored (document, entry, drawer or fact) contains
+                credentials: block refuses the text, redact replaces the credentials, warn stores the text and returns
+                a warning, off stores the text. By default CREW_JOURNAL_SECRETS decides.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONFIGURE_MEMORY, locals())
 
@@ -941,7 +941,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_STATS, locals())
 
@@ -960,7 +960,7 @@ class Operations:
         Args:
             older_than_days: Age of the versions; the retention_days of the workspace if absent.
             keep_latest: Number of versions of each document that are kept, however old they are.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SWEEP_VERSIONS, locals())
 
@@ -980,7 +980,7 @@ class Operations:
             agent_id: The agent.
             crew_id: The crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(EXPORT_BUNDLE, locals())
 
@@ -1008,7 +1008,7 @@ class Operations:
             format: okf, crewship, nanoclaw or openclaw; recognised by the files if absent.
             group: For nanoclaw: the group to import, if there are several.
             person: The person that a card (USER.md) is about.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(IMPORT_BUNDLE, locals())
 
@@ -1022,7 +1022,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RetractionAnswer:
-        """Retract an entry: it stays in the journal and does not count any more.
+        """Retract an entry: it stays in the journal and no longer counts.
 
         For OWNER and ADMIN, for a LEAD of the entry's crew, and for the agent that wrote the entry. ``recall``
         marks the entry and ranks it last; ``mode: inject`` leaves it out.
@@ -1033,7 +1033,7 @@ class Operations:
             stale: The entry was true and is out of date.
             superseded_by: Id of the entry that replaces it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RETRACT, locals())
 
@@ -1045,16 +1045,16 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RetractionAnswer:
-        """Restore a retracted entry, or one that the update rule found outdated: it counts again.
+        """Restore an entry that was retracted or that the update rule found outdated, so that it counts again.
 
-        For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent those that it
-        retracted itself. No reactor finds the same update again.
+        For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent entries that
+        it retracted itself. Reactors do not report the same update again.
 
         Args:
             entry_id: The entry.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RESTORE, locals())
 
@@ -1077,7 +1077,7 @@ class Operations:
             priority: normal, high, pin or permanent.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SET_PRIORITY, locals())
 
@@ -1098,7 +1098,7 @@ class Operations:
             crew_id: The crew; the whole workspace if absent.
             profile: The formulas: seed, or legacy for comparison.
             history: Also the snapshots of this number of days, newest first.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(HEALTH, locals())
 
@@ -1118,7 +1118,7 @@ class Operations:
             crew_id: The crew; the whole workspace if absent.
             profile: The formulas: seed, or legacy for comparison.
             history: Also the snapshots of this number of days, newest first.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEASURE_HEALTH, locals())
 
@@ -1145,7 +1145,7 @@ class Operations:
             weight: Weight of the relation, above 0 and at most 1.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RELATE, locals())
 
@@ -1169,7 +1169,7 @@ class Operations:
             relation: similar, supports, contradicts (also: refutes) or supersedes.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UNRELATE, locals())
 
@@ -1193,7 +1193,7 @@ class Operations:
             relation: Only this relation.
             limit: Most entries.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(GRAPH, locals())
 
@@ -1218,14 +1218,14 @@ class Operations:
         Args:
             role: OWNER, ADMIN, LEAD or AGENT.
             workspace_id: Its workspace; `default` if absent.
-            all_workspaces: For OWNER: valid for all workspaces; each request names one.
+            all_workspaces: For OWNER: valid for all workspaces; each request then names its workspace.
             crew_id: Its crew; LEAD needs one.
             agent_id: Its agent; LEAD and AGENT need one.
             label: Purpose of the token.
             nats: For LEAD and AGENT: also make it a NATS password.
             may_publish: For LEAD and AGENT: further entry types, or prefix.*, that it may publish.
-            speaks_for: Persons whose own words it submits, such as user:maria. For LEAD and AGENT also further
-                actors that it may speak for, such as keeper or keeper:gate.
+            speaks_for: Persons for whom the token may speak, such as user:maria. For LEAD and AGENT also other
+                actors, such as keeper or keeper:gate.
             expires_at: When it expires; never if absent.
         """
         return self._operate(CREATE_TOKEN, locals())
@@ -1237,10 +1237,11 @@ class Operations:
     ) -> TokensAnswer:
         """List tokens: ids, bindings, grants and times, without secrets.
 
-        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
+        Covers the token's workspace. A token for all workspaces may name a workspace; otherwise the answer covers
+        all.
 
         Args:
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(TOKENS, locals())
 
@@ -1287,7 +1288,7 @@ class Operations:
             memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REGISTER_AGENT, locals())
 
@@ -1315,7 +1316,7 @@ class Operations:
             memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UPDATE_AGENT, locals())
 
@@ -1328,12 +1329,12 @@ class Operations:
     ) -> AgentAnswer:
         """Show the settings of an agent.
 
-        OWNER and ADMIN may read those of any agent, others their own.
+        OWNER and ADMIN may read the settings of any agent; other tokens may read their own agent's.
 
         Args:
             agent_id: Id of the agent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(AGENT, locals())
 
@@ -1349,7 +1350,7 @@ class Operations:
         Args:
             crew_id: Only agents of this crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(AGENTS, locals())
 
@@ -1367,7 +1368,7 @@ class Operations:
             crew_id: Id of the crew.
             name: Name for people.
             settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REGISTER_CREW, locals())
 
@@ -1382,15 +1383,16 @@ class Operations:
     ) -> CrewAnswer:
         """Change the given settings of a registered crew and keep the others.
 
-        The settings are merged by the service, key by key, so that two changes at once both count; a key with
-        ``null`` is removed. ``expected_seq`` refuses the change if the crew was registered again meanwhile.
+        The service merges the settings key by key, so that two simultaneous changes both take effect; a key with
+        ``null`` is removed. With ``expected_seq``, the change is refused if the crew was registered again
+        meanwhile.
 
         Args:
             crew_id: Id of the crew.
             name: Name for people.
             settings: Further settings, a JSON object.
             expected_seq: The ``seq`` of the registration that was read.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UPDATE_CREW, locals())
 
@@ -1403,12 +1405,12 @@ class Operations:
     ) -> CrewAnswer:
         """Show the settings of a crew and its registered agents.
 
-        OWNER and ADMIN may read those of any crew, others those of their own.
+        OWNER and ADMIN may read the settings of any crew; other tokens may read their own crew's.
 
         Args:
             crew_id: Id of the crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREW, locals())
 
@@ -1418,11 +1420,11 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> CrewsAnswer:
-        """List the registered crews: all of them for OWNER and ADMIN, its own for other tokens.
+        """List the registered crews: all crews for OWNER and ADMIN, the token's own crew for other tokens.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREWS, locals())
 
@@ -1442,7 +1444,7 @@ class Operations:
             session_id: The session.
             agent_id: The agent, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(NUDGES, locals())
 
@@ -1456,7 +1458,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(WORKSPACE_SETTINGS, locals())
 
@@ -1489,27 +1491,27 @@ class Operations:
         ] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
-        """Change the settings of a workspace that are given.
+        """Change the given settings of a workspace.
 
         Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
-        change. When ``embed_chat`` is switched on again, an index sweep embeds the older entries; switched off,
-        vectors are kept.
+        change. When ``embed_chat`` is switched on again, an index sweep embeds the older entries; when it is
+        switched off, existing vectors are kept.
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
-            embed_chat: Whether chat.* and message.posted entries get vectors, older ones included, so that recall
-                finds them by meaning; they do unless it is switched off.
+            embed_chat: Whether chat.* and message.posted entries, including older ones, get vectors, so that
+                recall finds them by meaning; on by default.
             palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
             context_budget_tokens: Tokens of a whole assembled context.
             context_system_tokens: Tokens of a context that are reserved for the system's text.
             remembered_tokens: Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default.
-            salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
-                usage, freshness, and half_life_hours of recency.
-            episodic_ttl_hours: Hours for which queries return episodes.
+            salience_weights: Salience weights that override the node's: relevance, recency, confidence, usage,
+                freshness, and half_life_hours of recency.
+            episodic_ttl_hours: Hours for which queries return an episode.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONFIGURE_WORKSPACE, locals())
 
@@ -1523,14 +1525,15 @@ class Operations:
         """Propose an evidence floor from the hits that recall returned and those that were used.
 
         Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
-        the hits that were reported as used (`used`); there is none below 20 such hits. Hits that were only
-        rendered do not count as used. The floor is not changed: `workspace settings --evidence-floor` sets it.
-        Recalls of both modes count; of a recall in mode inject, only the hits above its own floor are known.
+        the hits that were reported as used (`used`); with fewer than 20 such hits there is no proposal. Hits that
+        were only rendered do not count as used. The command does not change the floor; `workspace settings
+        --evidence-floor` sets it. Recalls of both modes count; of a recall in mode inject, only the hits above
+        the floor of that recall are known.
 
         Args:
-            receipts: Maximum number of receipts to replay, the newest first.
+            receipts: Maximum number of receipts to replay, newest first.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CALIBRATE, locals())
 
@@ -1593,7 +1596,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONTEXT_ASSEMBLE, locals())
 
@@ -1629,7 +1632,7 @@ class Operations:
             session: The session (trace_id): shows that the opener opened it with the agent.
             as_of: Any sequence: the block as it was right after this sequence.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_BLOCK, locals())
 
@@ -1686,7 +1689,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_WRITE, locals())
 
@@ -1715,7 +1718,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_READ, locals())
 
@@ -1751,7 +1754,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_QUERY, locals())
 
@@ -1771,7 +1774,7 @@ class Operations:
             confidence: New confidence of the fact; unchanged if absent.
             note: How it was checked; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FACT_VERIFY, locals())
 
@@ -1789,7 +1792,7 @@ class Operations:
             fact_id: The fact.
             note: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FACT_REQUEST_VERIFICATION, locals())
 
@@ -1807,7 +1810,7 @@ class Operations:
             namespace: Namespace of facts; that of the knowledge graph if empty.
             now: RFC 3339 time as of which facts hold; now if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FACT_CONFLICTS, locals())
 
@@ -1838,14 +1841,14 @@ class Operations:
             predicate: The relation between the two, such as uses or owns. Compared exactly.
             object: Name of the other entity.
             valid_from: Date from which it holds.
-            valid_to: Date until when it held, included; open if absent.
+            valid_to: Last date on which it holds; open if absent.
             confidence: How certain it is, 0 to 1.
             subject_type: Type of the subject: person, tool.
             object_type: Type of the object.
             source_closet: Id of the drawer that it was taken from.
             source_entry_id: Id of the entry that it was taken from.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_ADD, locals())
 
@@ -1869,7 +1872,7 @@ class Operations:
             direction: Facts in which the entity is subject, object, or either; any other word means both.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_QUERY, locals())
 
@@ -1896,7 +1899,7 @@ class Operations:
             ended: The last date on which it held; today if absent.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_INVALIDATE, locals())
 
@@ -1908,13 +1911,13 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> KgTimelineAnswer:
-        """Show facts in the order of the date from which they hold, those without one last.
+        """Show facts in the order of the date from which they hold, facts without this date last.
 
         Args:
             entity: Name of an entity; all if absent.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_TIMELINE, locals())
 
@@ -1930,7 +1933,7 @@ class Operations:
         Args:
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_STATS, locals())
 
@@ -1954,7 +1957,7 @@ class Operations:
             aliases: Further names that mean this entity.
             dropped_aliases: Names that no longer mean this entity.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_ENTITY, locals())
 
@@ -1968,7 +1971,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_STATUS, locals())
 
@@ -1982,7 +1985,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_WINGS, locals())
 
@@ -1997,7 +2000,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
         return self._operate(PALACE_ROOMS, locals())
@@ -2012,7 +2015,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_TAXONOMY, locals())
 
@@ -2034,7 +2037,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             query: The question, or any text.
             limit: Most hits, at most 50.
             wing: Only this wing.
@@ -2058,7 +2061,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             content: The text to compare.
             threshold: Minimum similarity; 0.9 if it is 0 or less.
         """
@@ -2080,7 +2083,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
             room: Only this room.
             agent_id: Only drawers that this agent filed.
@@ -2102,7 +2105,7 @@ class Operations:
         Args:
             drawer_id: Id of the drawer.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DRAWER, locals())
 
@@ -2118,7 +2121,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             agent_name: Whose diary.
             last_n: Number of entries, at most 100.
         """
@@ -2135,7 +2138,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
         return self._operate(WAKE_UP, locals())
@@ -2153,7 +2156,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
             room: Only this room.
             limit: Most drawers, at most 50.
@@ -2178,7 +2181,7 @@ class Operations:
             content: The text, kept verbatim.
             source_file: File that the text is from.
             added_by: Who files it; the agent of the token if absent. Only OWNER and ADMIN name another.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(ADD_DRAWER, locals())
 
@@ -2193,7 +2196,7 @@ class Operations:
         importance: float | int | None = None,
         workspace_id: str | None = None,
     ) -> DrawerAnswer:
-        """Move a drawer, or set its type or importance; its text and id stay. For those who may delete it.
+        """Move a drawer, or set its type or importance; its text and id stay. For callers that may delete it.
 
         Args:
             drawer_id: Id of the drawer.
@@ -2202,7 +2205,7 @@ class Operations:
             hall: The new hall.
             memory_type: decision, preference, milestone, problem, emotional, fact, task or general.
             importance: 0 to 5.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UPDATE_DRAWER, locals())
 
@@ -2222,7 +2225,7 @@ class Operations:
             drawer_id: The caller's key for the text; it becomes the id of the drawer.
             content: The text, kept verbatim, at most 10,000 characters.
             category: `wing` or `wing/room`; `user/general` if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PUT_DRAWER, locals())
 
@@ -2237,15 +2240,15 @@ class Operations:
     ) -> ImportDrawersAnswer:
         """File drawers of another store under the ids that they have there; repeating it changes nothing.
 
-        A drawer whose text differs is replaced. One that was deleted here stays deleted unless ``restore`` is
-        true.
+        A drawer whose text differs is replaced. A drawer that was deleted here stays deleted unless ``restore``
+        is true.
 
         Args:
             drawers: The drawers, at most 200.
             imported_from: Name of the store, such as its path.
             dry_run: Only report what would be done with each drawer.
             restore: Also file drawers that were deleted here.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(IMPORT_DRAWERS, locals())
 
@@ -2261,7 +2264,7 @@ class Operations:
 
         Args:
             drawer_id: Id of the drawer.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DELETE_DRAWER, locals())
 
@@ -2273,11 +2276,11 @@ class Operations:
     ) -> DrawerAnswer:
         """Restore a drawer that was deleted, pruned, merged or superseded; for those who may delete it.
 
-        One that an OWNER or ADMIN deleted is restored by them alone.
+        Only OWNER and ADMIN can restore a drawer that an OWNER or ADMIN deleted.
 
         Args:
             drawer_id: Id of the drawer.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RESTORE_DRAWER, locals())
 
@@ -2293,7 +2296,7 @@ class Operations:
 
         Args:
             content: The text, at most 2,000 characters.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SET_IDENTITY, locals())
 
@@ -2311,7 +2314,7 @@ class Operations:
             agent_name: Whose diary.
             entry: The entry, at most 10,000 characters.
             topic: Topic of the entry; `diary` if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DIARY_WRITE, locals())
 
@@ -2321,13 +2324,13 @@ class Operations:
         since_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> InfoAnswer:
-        """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+        """File the exchanges of chat.* entries that are not filed yet, including postponed ones.
 
         Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
 
         Args:
             since_seq: Only turns from this sequence on; all if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_INGEST, locals())
 
@@ -2342,14 +2345,14 @@ class Operations:
         room: str | None = None,
         recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceTextAnswer:
-        """Search the drawers and show what was found as a text of at most 14,000 characters.
+        """Search the drawers and show the hits as a text of at most 14,000 characters.
 
         One line for each hit: rank, wing and room, score, the first 300 characters, and the file it is from. The
         hits count as read.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             query: The question, or any text.
             limit: Most hits, at most 50.
             wing: Only this wing.
@@ -2375,7 +2378,7 @@ class Operations:
             messages: Messages so far, oldest first: role, name and text.
             wing: Only this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_CONTEXT, locals())
 
@@ -2393,7 +2396,7 @@ class Operations:
             start_room: The room to start from.
             max_hops: Most hops, at most 5.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(TRAVERSE, locals())
 
@@ -2411,7 +2414,7 @@ class Operations:
             wing_a: A wing that must be among them.
             wing_b: Another wing that must be among them.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FIND_TUNNELS, locals())
 
@@ -2425,7 +2428,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_GRAPH, locals())
 
@@ -2454,7 +2457,7 @@ class Operations:
             label: What connects them.
             source_drawer_id: The drawer of the first room that the tunnel points to.
             target_drawer_id: The drawer of the second room that the tunnel points to.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREATE_TUNNEL, locals())
 
@@ -2470,7 +2473,7 @@ class Operations:
         Args:
             wing: Only tunnels with an end in this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LIST_TUNNELS, locals())
 
@@ -2484,7 +2487,7 @@ class Operations:
 
         Args:
             tunnel_id: Id of the tunnel.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DELETE_TUNNEL, locals())
 
@@ -2504,7 +2507,7 @@ class Operations:
             wing: The wing.
             room: The room within the wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FOLLOW_TUNNELS, locals())
 
@@ -2517,15 +2520,15 @@ class Operations:
     ) -> ConsolidationAnswer:
         """Learn rules from recurring entries of a crew.
 
-        What one publisher alone reported, or all of which was received on one day, is proposed to a person
-        instead. Returns when the run has finished, or after two seconds; it then continues in the background. One
-        run at a time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless
-        one is permanent.
+        A finding from only one publisher, or from only one day of receipt, is proposed to a person instead.
+        Returns when the run has finished, or after two seconds; it then continues in the background. One run at a
+        time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless a
+        candidate is permanent.
 
         Args:
             crew_id: The crew; all if absent.
             since: Look-back in hours, days or weeks: 24h, 7d, 2w.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONSOLIDATE, locals())
 
@@ -2541,7 +2544,7 @@ class Operations:
         Args:
             crew_id: The crew, for OWNER and ADMIN; else that of the token.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LEARNED_RULES, locals())
 
@@ -2567,7 +2570,7 @@ class Operations:
             lesson_id: Id of the lesson; generated if absent.
             crew_id: The crew whose lesson it is.
             agent_id: The agent whose lesson it is, if no crew is given.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(ADD_LESSON, locals())
 
@@ -2585,7 +2588,7 @@ class Operations:
             state: pending, approved, rejected, undone or learned; all if absent.
             crew_id: The crew; all if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PROPOSALS, locals())
 
@@ -2601,7 +2604,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(EXPLAIN_PROPOSAL, locals())
 
@@ -2617,7 +2620,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DIFF_PROPOSAL, locals())
 
@@ -2633,7 +2636,7 @@ class Operations:
 
         Args:
             proposal_id: The proposal.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(APPROVE_PROPOSAL, locals())
 
@@ -2649,7 +2652,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REJECT_PROPOSAL, locals())
 
@@ -2665,7 +2668,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UNDO_PROPOSAL, locals())
 
@@ -2683,7 +2686,7 @@ class Operations:
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SHOW_OPERATOR, locals())
 
@@ -2697,7 +2700,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(OPERATORS, locals())
 
@@ -2716,7 +2719,7 @@ class Operations:
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FORGET_OPERATOR, locals())
 
@@ -2727,15 +2730,15 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> OperatorChangedAnswer:
-        """Record that a person consents to a model and cards, or no longer does.
+        """Record a person's consent to a model and cards, or its withdrawal.
 
-        Nothing is learned of a person before. When consent is withdrawn, model and cards are removed at once, and
-        notes of agents about the person are retracted. Both count for all names of the person.
+        Without consent, nothing is learned about a person. When consent is withdrawn, model and cards are removed
+        at once, and notes of agents about the person are retracted. Both count for all names of the person.
 
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             decision: granted or withdrawn.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONSENT, locals())
 
@@ -2749,15 +2752,15 @@ class Operations:
     ) -> OperatorChangedAnswer:
         """Declare a further name of a person, such as an address, or undo that.
 
-        The consent of the person counts for both names; if it was withdrawn under one of them, it is withdrawn.
-        What is known under either name is removed; only later statements count. For OWNER, ADMIN, and tokens that
+        The person's consent counts for both names; if it was withdrawn under one name, it is withdrawn for both.
+        Known facts under both names are removed; only later statements count. For OWNER, ADMIN, and tokens that
         speak for both names.
 
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             name: The further name.
-            remove: It is no longer a name of the person.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            remove: Remove the name instead.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(NAME_OPERATOR, locals())
 
@@ -2771,17 +2774,17 @@ class Operations:
 
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DELETE_OPERATOR, locals())
 
     def replace_subject_key(
         self,
     ) -> SubjectKeyReplacedAnswer:
-        """Use the present key of people although the journal names them by another, after the file subject.key was lost.
+        """After the file subject.key was lost, use the new key although the journal names people by the old one.
 
-        Models, cards, consents and further names of all workspaces are removed: nothing can tell whose they are.
-        People may consent again.
+        Models, cards, consents and further names of all workspaces are removed: they can no longer be assigned to
+        people. People may consent again.
         """
         return self._operate(REPLACE_SUBJECT_KEY, locals())
 
@@ -2791,12 +2794,12 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
-        """Run a sweep now, after those that were missed.
+        """Run the missed sweeps, then a sweep now.
 
         Args:
             sweep: decay, health, index, compaction, reflection, peer_cards, operators. Returns when the sweep's
                 event is folded; for compaction, reflection, peer_cards, operators, when the sweep has finished.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SWEEP, locals())
 
@@ -2810,7 +2813,7 @@ class Operations:
         Runs the index sweep and answers with its counts.
 
         Args:
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SWEEP_EMBEDDINGS, locals())
 
@@ -2828,7 +2831,7 @@ class Operations:
         Args:
             model: Only texts that this model refused; of all models if absent.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REINDEX, locals())
 
@@ -2908,11 +2911,12 @@ class Operations:
     ) -> DeadLettersAnswer:
         """List events that could not be folded, newest first, each with its reason.
 
-        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
+        Covers the token's workspace. A token for all workspaces may name a workspace; otherwise the answer covers
+        all.
 
         Args:
             state: Only those in this state: parked, folded, retried or discarded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DEAD_LETTERS, locals())
 
@@ -2932,7 +2936,7 @@ class Operations:
         Args:
             seq: Sequence of the dead letter.
             force: Retry even if only one view failed to fold it; the other views then apply it twice.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RETRY_DEAD_LETTER, locals())
 
@@ -2950,7 +2954,7 @@ class Operations:
         Args:
             seq: Sequence of the dead letter.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DISCARD_DEAD_LETTER, locals())
 
@@ -2962,7 +2966,7 @@ class Operations:
         subject: str | None = None,
         dry_run: bool = False,
         workspace_id: str | None = None,
-    ) -> ForgetAnswer:
+    ) -> ForgetMessagesAnswer:
         """Erase entries and everything that was made of them, from the journal's stream, the views and all indexes.
 
         What goes: the messages named by `ids` (entries, writes of documents, `drawer:ID`, `fact:ID`) or whose
@@ -2977,7 +2981,7 @@ class Operations:
             subject: `data_subject_id` of a person: all of that person's messages.
             reason: The reason; it is recorded.
             dry_run: Only say what would go.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FORGET, locals())
 
@@ -3008,7 +3012,7 @@ class Operations:
         Args:
             erasure_id: The erasure.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(ERASURE, locals())
 
@@ -3022,7 +3026,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(ERASURES, locals())
 

@@ -42,8 +42,8 @@ from ...schemas.erasure.operations import (
     ErasureRequest,
     ErasuresAnswer,
     ErasuresRequest,
-    ForgetAnswer,
-    ForgetRequest,
+    ForgetMessagesAnswer,
+    ForgetMessagesRequest,
     ProveAnswer,
     ProveRequest,
 )
@@ -76,7 +76,7 @@ _LISTED: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspa
 _log = structlog.get_logger(__name__)
 
 
-class StoredMessage(Protocol):
+class ErasableMessage(Protocol):
     """A message of the stream."""
 
     seq: int
@@ -86,10 +86,10 @@ class StoredMessage(Protocol):
     published_ms: int
 
 
-class Stream(Protocol):
+class ErasableStream(Protocol):
     """The stream and the views of the node, as an erasure needs them."""
 
-    def read(self, first_seq: int, last_seq: int) -> AsyncIterator[list[StoredMessage]]:
+    def read(self, first_seq: int, last_seq: int) -> AsyncIterator[list[ErasableMessage]]:
         """The messages of JOURNAL in order."""
         ...
 
@@ -111,7 +111,7 @@ class Stream(Protocol):
 
 
 @dataclass(slots=True)
-class Scope:
+class ErasureScope:
     """What an erasure covers, as far as the stream was read.
 
     Attributes:
@@ -155,7 +155,7 @@ class Erasures(Part):
         stream: The stream and the views.
     """
 
-    def __init__(self, node: Node, stream: Stream) -> None:
+    def __init__(self, node: Node, stream: ErasableStream) -> None:
         self._node = node
         self._stream = stream
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -192,7 +192,7 @@ class Erasures(Part):
 
     # the operations
 
-    async def forget(self, caller: Caller, request: ForgetRequest) -> ForgetAnswer:
+    async def forget(self, caller: Caller, request: ForgetMessagesRequest) -> ForgetMessagesAnswer:
         """Find the scope, record the request, and begin.
 
         Raises:
@@ -204,7 +204,7 @@ class Erasures(Part):
         subject = None
         if request.subject is not None:
             subject = subject_hash(self._node.subject_key, caller.workspace_id, request.subject)
-        scope = Scope(set(request.ids), subject)
+        scope = ErasureScope(set(request.ids), subject)
         await self._read(caller.workspace_id, scope)
         if not scope.sequences:
             named = ", ".join(request.ids[:3]) or f"subject {request.subject}"
@@ -230,8 +230,8 @@ class Erasures(Part):
         return self._answer(scope, erasure_id, decided.seq)
 
     @staticmethod
-    def _answer(scope: Scope, erasure_id: str | None, seq: int | None) -> ForgetAnswer:
-        return ForgetAnswer(
+    def _answer(scope: ErasureScope, erasure_id: str | None, seq: int | None) -> ForgetMessagesAnswer:
+        return ForgetMessagesAnswer(
             erasure_id=erasure_id,
             dry_run=erasure_id is None,
             messages=len(scope.sequences),
@@ -267,7 +267,7 @@ class Erasures(Part):
 
     # the scope
 
-    async def _read(self, workspace_id: str, scope: Scope) -> list[int]:
+    async def _read(self, workspace_id: str, scope: ErasureScope) -> list[int]:
         """Read the stream from where the scope ends to its end; returns the sequences that belong to it and are new."""
         last_seq, known = await self._stream.last_seq(), set(scope.sequences)
         hashes: dict[str, bool] = {}
@@ -282,7 +282,7 @@ class Erasures(Part):
         scope.read_to = last_seq
         return sorted(scope.sequences - known)
 
-    def _take(self, scope: Scope, event: Event, hashes: dict[str, bool]) -> None:
+    def _take(self, scope: ErasureScope, event: Event, hashes: dict[str, bool]) -> None:
         kind = _kind(event)
         if kind in _OWN_TYPES:
             return
@@ -293,7 +293,7 @@ class Erasures(Part):
         scope.names.update(own)
         scope.add(event.seq, own[0] if own else None, kind, named=named)
 
-    def _is_of(self, scope: Scope, event: Event, hashes: dict[str, bool]) -> bool:
+    def _is_of(self, scope: ErasureScope, event: Event, hashes: dict[str, bool]) -> bool:
         """Whether a message is about the person."""
         if scope.subject is None:
             return False
@@ -326,7 +326,7 @@ class Erasures(Part):
     async def _resume(self, row: ErasureRow) -> None:
         _log.info("erasure_resumed", erasure_id=row.erasure_id, state=row.state)
         views, workspace_id = self._node.views, row.workspace_id
-        scope = Scope(set())
+        scope = ErasureScope(set())
         for entry_type in (ErasureRequested.ENTRY_TYPE, ErasureScoped.ENTRY_TYPE):
             params = [workspace_id, entry_type, row.erasure_id]
             for (payload,) in await asyncio.to_thread(views.rows, _SCOPED, params):
@@ -341,7 +341,7 @@ class Erasures(Part):
                     scope.sequences.update(seq for first, last in part.ranges for seq in range(first, last + 1))
         await self._run(workspace_id, row.erasure_id, scope, [])
 
-    async def _run(self, workspace_id: str, erasure_id: str, scope: Scope, fresh: list[int]) -> None:
+    async def _run(self, workspace_id: str, erasure_id: str, scope: ErasureScope, fresh: list[int]) -> None:
         """Announce what is new in the scope, delete it, fold the views again, and record the receipt.
 
         What was derived meanwhile is found by reading on; usually that is nothing.
@@ -374,7 +374,7 @@ class Erasures(Part):
             )
         _log.info("erasure_completed", erasure_id=erasure_id, messages=counts["messages"])
 
-    async def _announce(self, workspace_id: str, erasure_id: str, scope: Scope, fresh: Sequence[int]) -> None:
+    async def _announce(self, workspace_id: str, erasure_id: str, scope: ErasureScope, fresh: Sequence[int]) -> None:
         """Record which messages are erased, and wait until the views know it: their gaps are then explained."""
         self._node.journal.bar(workspace_id, scope.ids)
         parts = in_parts(ranges_of(fresh), (entry_id for entry_id in scope.ids if is_id(entry_id)))
@@ -415,14 +415,14 @@ _OWN_TYPES: Final = frozenset((*EXPLANATIONS, ErasureRequested.ENTRY_TYPE, Erasu
 """What explains gaps is not erased; it holds ids alone."""
 
 
-def _event(message: StoredMessage) -> Event | None:
+def _event(message: ErasableMessage) -> Event | None:
     try:
         return decode(message.seq, message.subject, message.headers, message.data, message.published_ms)
     except FoldError:  # it is in no view
         return None
 
 
-def _take_unreadable(scope: Scope, message: StoredMessage, workspace_id: str) -> None:
+def _take_unreadable(scope: ErasureScope, message: ErasableMessage, workspace_id: str) -> None:
     """A message that can not be folded belongs to the scope if its header names an erased id."""
     entry_id = (message.headers or {}).get(h.ENTRY_ID)
     if entry_id is not None and entry_id in scope.names and workspace_of(message.subject) == workspace_id:

@@ -123,6 +123,10 @@ class DrawerSearch:
         """What the indexes hold, for ``status``: workspaces, chunks, bytes, budget_bytes."""
         return self._indexes.figures("chunks")
 
+    async def index(self, workspace_id: str, min_seq: int = 0) -> DrawerIndex:
+        """The drawers of a workspace; use it before the next ``await``."""
+        return await self._indexes.get(workspace_id, min_seq)
+
     async def search(
         self,
         workspace_id: str,

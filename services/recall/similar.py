@@ -7,15 +7,14 @@ request. Only vectors of the same workspace, crew (or both without one), active 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ...schemas.core.envelope import VectorDerived
-from ...schemas.core.ports import SimilarEntry, ViewReader
+from ...schemas.core.derived import FLOAT_BYTES
+from ...schemas.core.ports import NearQuery, NearText, ViewReader
 from ...schemas.models.tables import VECTORS_PROJECTION
 from ...schemas.settings import MIN_SEQ_WAIT_S, SIMILAR_THRESHOLD
 from ..index.arrays import ABSENT
@@ -31,24 +30,18 @@ ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
-    """Rows of the matrix that reach the threshold, ascending, and their cosines: (m,) int64 and (m,) float32."""
-
-    rows: npt.NDArray[np.int64]
-    cosines: npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
 class Sought:
-    """A fact's vector and the columns to compare it with; later appends do not change these arrays.
+    """A vector and the columns to compare it with; later appends do not change these arrays.
 
     Attributes:
         source: The document whose vector it is.
         before: Only facts below this sequence count.
         doc: (n,) int32 document of each row of the matrix.
         fact_seq: (n,) int64 sequence of each row's fact.
+        crew: (m,) int32 crew of each document.
         vectors: (n, d) float32.
-        vector: Vector of the fact: d little-endian float32, any norm.
+        vector: Little-endian float32, any norm.
+        threshold: Lowest cosine.
     """
 
     documents: EntryColumns
@@ -62,8 +55,8 @@ class Sought:
     vector: bytes
     threshold: float
 
-    def compared(self) -> Near:
-        """The rows that reach the threshold; may run in a thread."""
+    def compared(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """The rows that reach the threshold, ascending, and their cosines; may run in a thread."""
         doc, query = self.doc, query_vector(self.vector)
         rows = np.flatnonzero((doc != NO_ROW) & (doc != self.source) & (self.fact_seq < self.before))
         rows = rows[self.crew[doc[rows]] == self.crew[self.source]]
@@ -72,43 +65,44 @@ class Sought:
         else:
             cosines = np.vecdot(self.vectors, query)[rows]
         near = np.flatnonzero(cosines >= self.threshold - ROUNDING)
-        return Near(rows[near], cosines[near])
+        return rows[near], cosines[near]
 
-    def nearest(self, near: Near, k: int) -> list[SimilarEntry]:
+    def nearest(self, near: tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]], k: int) -> list[NearText]:
         """The best ``k`` (cosine, then newer ts, then id), without vectors that were replaced or removed meanwhile."""
-        docs = self.matrix.doc[near.rows]
-        kept = np.flatnonzero((docs != NO_ROW) & (self.matrix.fact_seq[near.rows] < self.before))
-        docs, scores = docs[kept], np.clip(near.cosines[kept].astype(np.float64), self.threshold, 1.0)
+        rows, cosines = near
+        docs = self.matrix.doc[rows]
+        kept = np.flatnonzero((docs != NO_ROW) & (self.matrix.fact_seq[rows] < self.before))
+        docs, scores = docs[kept], np.clip(cosines[kept].astype(np.float64), self.threshold, 1.0)
         return [
-            SimilarEntry(self.documents.id_of(int(docs[at])), int(self.documents.seq[docs[at]]), float(scores[at]))
+            NearText(self.documents.id_of(int(docs[at])), float(scores[at]), int(self.documents.seq[docs[at]]))
             for at in ranked(self.documents, docs, scores, k).tolist()
         ]
 
 
-def sought(index: HotIndex, fact: VectorDerived, threshold: float) -> Sought | None:
-    """The input of the comparison (see ``SimilarReader``); None if there is nothing to compare."""
+def sought(index: HotIndex, query: NearQuery, vector: bytes) -> Sought | None:
+    """The input of the comparison (see ``NearQuery``); None if there is nothing to compare."""
     matrix, documents = index.vectors, index.documents
-    if matrix is None or matrix.model != fact.model or matrix.dim != fact.dim:
+    if matrix is None or matrix.model != query.model or matrix.dim != len(vector) // FLOAT_BYTES:
         return None
-    source = int(documents.local(np.array([fact.entry_seq], np.int64))[0])
+    source = int(documents.local(np.array([query.entry_seq], np.int64))[0])
     if source == ABSENT:
         return None
     return Sought(
         documents,
         matrix,
         source,
-        fact.seq,
+        query.before,
         matrix.doc,
         matrix.fact_seq,
         documents.crew,
         matrix.vectors,
-        fact.vector,
-        threshold if 0.0 < threshold <= 1.0 else SIMILAR_THRESHOLD,
+        vector,
+        query.least if 0.0 < query.least <= 1.0 else SIMILAR_THRESHOLD,
     )
 
 
-class SimilarEntries:
-    """Implements ``SimilarReader`` over the hot indexes.
+class NearEntries:
+    """Finds entries for ``Finder``.
 
     Comparisons run in a thread, because each takes 0.9 ms at 10,000 vectors of 384 dimensions and would delay recalls
     (p50 over HTTP 15 ms instead of 6). Requests that arrive meanwhile for the same vectors are answered together, since
@@ -122,54 +116,44 @@ class SimilarEntries:
         self._turn = asyncio.Lock()
         self._asked: list[_Asked] = []
 
-    async def similar(self, fact: VectorDerived, k: int, threshold: float) -> list[SimilarEntry]:
-        """The best ``k`` earlier entries with a cosine of at least ``threshold``; none for a model that is not active.
-
-        Raises:
-            ViewsBehind: If the views do not reach the fact in time.
-        """
-        await self._views.wait_for(fact.seq, self._wait_s, *INDEXED_PROJECTIONS, VECTORS_PROJECTION)
-        if self._cache.active_model(fact.workspace_id) != fact.model:
-            return []
-        query = _Asked(fact, k, threshold)
-        self._asked.append(query)
+    async def nearest(self, query: NearQuery) -> list[list[NearText]]:
+        """See ``Finder.nearest``; none for a model that is not active."""
+        await self._views.wait_for(query.before, self._wait_s, *INDEXED_PROJECTIONS, VECTORS_PROJECTION)
+        if self._cache.active_model(query.workspace_id) != query.model:
+            return [[] for _ in query.vectors]
+        asked = _Asked(query)
+        self._asked.append(asked)
         try:
             async with self._turn:
-                if query.found is None:
+                if asked.found is None:
                     await self._answer(
-                        [query for query in self._asked if query.found is None and _same_vectors(query.fact, fact)]
+                        [other for other in self._asked if other.found is None and other.same_vectors(query)]
                     )
         finally:
-            self._asked.remove(query)
-        assert query.found is not None
-        return query.found
+            self._asked.remove(asked)
+        assert asked.found is not None
+        return asked.found
 
-    async def _answer(self, queries: list[_Asked]) -> None:
+    async def _answer(self, waiting: list[_Asked]) -> None:
         """Answer all waiting requests for one model's vectors; an error is raised to its own request only."""
-        fact = max((query.fact for query in queries), key=lambda fact: fact.seq)
-        await self._cache.get(fact.workspace_id, fact.seq)
-        index, matrix = await self._cache.with_matrix(fact.workspace_id, fact.model)
+        query = max((asked.query for asked in waiting), key=lambda query: query.before)
+        await self._cache.get(query.workspace_id, query.before)
+        index, matrix = await self._cache.with_matrix(query.workspace_id, query.model)
         over = index.over(matrix)
-        compared = [(query, sought(over, query.fact, query.threshold)) for query in queries]
-        wanted = [compared_index for _, compared_index in compared if compared_index is not None]
-        near = iter(await asyncio.to_thread(_compare, wanted) if wanted else ())
-        for query, compared_index in compared:
-            query.found = compared_index.nearest(next(near), query.k) if compared_index is not None else []
+        compared = [(asked, [sought(over, asked.query, vector) for vector in asked.query.vectors]) for asked in waiting]
+        wanted = [one for _, several in compared for one in several if one is not None]
+        near = iter(await asyncio.to_thread(lambda: [one.compared() for one in wanted]) if wanted else ())
+        for asked, several in compared:
+            k = asked.query.k
+            asked.found = [one.nearest(next(near), k) if one is not None else [] for one in several]
 
 
 @dataclass(slots=True, eq=False)
 class _Asked:
     """A request and its future answer."""
 
-    fact: VectorDerived
-    k: int
-    threshold: float
-    found: list[SimilarEntry] | None = None
+    query: NearQuery
+    found: list[list[NearText]] | None = None
 
-
-def _same_vectors(vector_derived: VectorDerived, other: VectorDerived) -> bool:
-    return vector_derived.workspace_id == other.workspace_id and vector_derived.model == other.model
-
-
-def _compare(wanted: Iterable[Sought]) -> list[Near]:
-    return [sought.compared() for sought in wanted]
+    def same_vectors(self, query: NearQuery) -> bool:
+        return (self.query.workspace_id, self.query.model) == (query.workspace_id, query.model)

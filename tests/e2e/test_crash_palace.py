@@ -152,7 +152,7 @@ def converse(stack: Dying) -> None:
 
 def import_old(stack: Dying) -> None:
     """Drawers of 40 days ago about nothing in common."""
-    pieces = resources.files("crew_journal.schemas").joinpath("word_pieces.txt").read_text("utf-8").split()
+    pieces = resources.files("crew_journal.schemas.text").joinpath("word_pieces.txt").read_text("utf-8").split()
     words = random.Random(7).sample([one for one in pieces if one.isalpha() and len(one) > 6], 6 * OLD_DRAWERS)
     filed_at = (datetime.now(UTC) - timedelta(days=40)).isoformat()
     drawers = [

@@ -17,17 +17,17 @@ from support.nats import nats_binary
 from support.stack import DEADLINE_S, Stack, running_stack, until
 
 from crew_journal.consumers.feed.jetstream import FILTERS_SINCE
-from crew_journal.consumers.relations.reactor import LinkFinder, LinkLimits, LinkReactor, create
+from crew_journal.consumers.relations.reactor import LinkFinder, LinkLimits, LinkReactor
 from crew_journal.schemas.core.derived import encode_link, encode_vector
 from crew_journal.schemas.core.envelope import LinkDerived, VectorDerived
 from crew_journal.schemas.core.errors import BrokerUnavailable
-from crew_journal.schemas.core.ports import Published, SimilarEntry
+from crew_journal.schemas.core.ports import ENTRY_KIND, NearQuery, NearText, Published
 from crew_journal.schemas.core.subjects import JOURNAL_STREAM
 from crew_journal.schemas.models.events import EmbeddingsActivated
 from crew_journal.schemas.recall.operations import RecallRequest
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.index.take import load
-from crew_journal.services.recall.similar import SimilarEntries
+from crew_journal.services.recall.similar import NearEntries
 
 MODEL = "mini"
 QUICK = LinkLimits(**QUICK_TIMES)
@@ -38,6 +38,12 @@ def turned(degrees: float) -> bytes:
 
     angle = math.radians(degrees)
     return np.array([math.cos(angle), math.sin(angle)], "<f4").tobytes()
+
+
+def near(fact: VectorDerived, k: int = 3) -> NearQuery:
+    return NearQuery(
+        ENTRY_KIND, fact.workspace_id, MODEL, k, 0.8, [fact.vector], entry_seq=fact.entry_seq, before=fact.seq
+    )
 
 
 class Linking:
@@ -78,19 +84,18 @@ class Linking:
         workspace, crew = fields.get("workspace", "w1"), fields.get("crew_id")
         return await self.embed(entry_id, seq, turned(degrees), workspace=workspace, model=model, crew=crew)
 
+    def near(self) -> NearEntries:
+        return NearEntries(self.stack.store, self.stack.recall.indexes)
+
     def finder(self) -> LinkFinder:
-        similar = SimilarEntries(self.stack.store, self.stack.recall.indexes)
-        return LinkFinder(self.stack.store, similar, threshold=0.8)
+        return LinkFinder(self.stack.store, self.near(), threshold=0.8)
 
     async def reactor(self, *, finder: Any = None, publisher: Any = None, limits: LinkLimits = QUICK) -> LinkReactor:
-        made = LinkReactor(
-            self.stack.client_of_broker,
-            publisher or self.stack.writer,
-            finder or self.finder(),
-            clock=lambda: datetime.now(UTC),
-            limits=limits,
-            draw=lambda: 0.5,
-        )
+        context = replace(self.stack.context(), clock=lambda: datetime.now(UTC), finder=self.near())
+        context = replace(context, publisher=publisher or self.stack.writer, client=self.stack.client_of_broker)
+        made = LinkReactor(context, self.stack.store, limits=limits, draw=lambda: 0.5)
+        if finder is not None:
+            made._links = finder
         self.reactors.append(made)
         await made.start()
         return made
@@ -438,15 +443,15 @@ async def test_a_fact_is_acked_only_after_all_its_links(linking: Linking) -> Non
 
 
 async def test_without_views_there_is_no_reactor(linking: Linking) -> None:
-    assert create(replace(linking.stack.context(), views=None)) is None
+    assert LinkReactor.create(replace(linking.stack.context(), views=None)) is None
 
 
 @pytest.mark.parametrize("host", ["http://[::1", "http://127.0.0.1:port", "http://127.0.0.1:99999999"])
 async def test_a_judge_with_an_invalid_address_is_left_out_and_status_says_so(linking: Linking, host: str) -> None:
     stack = linking.stack
-    similar = SimilarEntries(stack.store, stack.recall.indexes)
+    similar = NearEntries(stack.store, stack.recall.indexes)
     settings = Settings(ollama_host=host, judge_model="llama3.2")
-    reactor = create(replace(stack.context(), settings=settings, similar=similar))
+    reactor = LinkReactor.create(replace(stack.context(), settings=settings, finder=similar))
     assert reactor is not None
     error = (await reactor.status()).last_error
     assert error is not None
@@ -461,9 +466,9 @@ async def test_similar_waits_for_the_views_to_pass_the_fact(linking: Linking) ->
     fact = VectorDerived(
         at, "w1", "e2", seq, MODEL, 2, turned(0), "ab", "peer.escalation", "info", "normal", None, None, 0, 0, "embed@1"
     )
-    similar = SimilarEntries(linking.stack.store, linking.stack.recall.indexes)
-    found = await asyncio.wait_for(similar.similar(fact, 3, 0.8), DEADLINE_S)
-    assert found == [SimilarEntry("e1", found[0].seq, 1.0)]
+    similar = NearEntries(linking.stack.store, linking.stack.recall.indexes)
+    [found] = await asyncio.wait_for(similar.nearest(near(fact)), DEADLINE_S)
+    assert found == [NearText("e1", 1.0, found[0].seq)]
 
 
 async def test_what_is_asked_at_once_is_answered_as_if_asked_one_by_one(linking: Linking) -> None:
@@ -491,13 +496,13 @@ async def test_what_is_asked_at_once_is_answered_as_if_asked_one_by_one(linking:
                 "e",
             )
         )
-    similar = SimilarEntries(linking.stack.store, linking.stack.recall.indexes)
-    one_by_one = [await similar.similar(fact, 3, 0.8) for fact in facts]
-    given_up = asyncio.ensure_future(similar.similar(facts[0], 3, 0.8))
-    asking = [asyncio.ensure_future(similar.similar(fact, k, 0.8)) for fact in facts for k in (3, 1)]
+    similar = NearEntries(linking.stack.store, linking.stack.recall.indexes)
+    one_by_one = [(await similar.nearest(near(fact)))[0] for fact in facts]
+    given_up = asyncio.ensure_future(similar.nearest(near(facts[0])))
+    asking = [asyncio.ensure_future(similar.nearest(near(fact, k))) for fact in facts for k in (3, 1)]
     await asyncio.sleep(0)
     given_up.cancel()
-    at_once = await asyncio.wait_for(asyncio.gather(*asking), DEADLINE_S)
+    at_once = [found for [found] in await asyncio.wait_for(asyncio.gather(*asking), DEADLINE_S)]
     assert at_once[::2] == one_by_one
     assert at_once[1::2] == [found[:1] for found in one_by_one]
     assert [len(found) for found in one_by_one] == [0, 1, 0, 1, 2, 0]

@@ -13,6 +13,7 @@ from support.flaky_publisher import Flaky
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, MemoryNode, Themes
 from support.scripted_chat import Note, ScriptedChat
 
+from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.consumers.palace.classify_reactor import ClassifyLimits, PalaceClassifyReactor
 from crew_journal.consumers.reacting.durable import remaining
 from crew_journal.schemas.core.ids import hash64
@@ -34,8 +35,16 @@ KILLED = replace(QUICK, backoff_first_s=60.0, backoff_last_s=60.0)
 
 
 async def start(
-    live: MemoryNode, chat: ScriptedChat | None, publisher: Any = None, limits: ClassifyLimits = QUICK
+    live: MemoryNode,
+    chat: ScriptedChat | None,
+    publisher: Any = None,
+    limits: ClassifyLimits = QUICK,
+    *,
+    embeds: bool = True,
 ) -> PalaceClassifyReactor:
+    """Start the reactor, and what embeds the drawers that it compares."""
+    if embeds and not any(isinstance(reactor, EmbedChunksReactor) for reactor in live.reactors):
+        await live.react(EmbedChunksReactor, limits=SWIFT_CHUNKS)
     return await live.react(PalaceClassifyReactor, chat=chat, limits=limits, publisher=publisher or live.writer)
 
 
@@ -166,8 +175,6 @@ async def test_a_model_that_is_away_is_waited_for_and_decides_nothing(live: Memo
 
 
 async def embed(live: MemoryNode, themes: Themes) -> None:
-    from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
-
     await live.react(EmbedChunksReactor, limits=SWIFT_CHUNKS)
 
     async def embedded() -> object:
@@ -193,11 +200,18 @@ async def test_drawers_that_say_the_same_are_merged_into_the_new_one_with_a_summ
 
 
 async def test_drawers_that_are_classified_before_they_are_embedded_are_compared(
-    live: MemoryNode, chat: ScriptedChat
+    live: MemoryNode, chat: ScriptedChat, themes: Themes
 ) -> None:
     await file(live, *SAME)
-    await settled(live, await start(live, chat))
+    reactor = await start(live, chat, embeds=False)
+
+    async def classified() -> object:
+        return {state for _, state in rows(live)} == {"processed"}
+
+    await until(classified, "every drawer to be classified")
     assert live.store.rows("SELECT count(*) FROM memory_chunk_vectors") == [(0,)]
+    await embed(live, themes)
+    await settled(live, reactor)
     assert sorted(state for _, state in rows(live)) == ["merged", "merged", "processed"]
 
 

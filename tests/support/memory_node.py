@@ -42,6 +42,8 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing.writer import Writer
 from crew_journal.services.node import Node
+from crew_journal.services.palace.near import NearDrawers
+from crew_journal.services.palace.searching import DrawerSearch
 from crew_journal.services.recall.recall import RecallService
 
 Kind = TypeVar("Kind", bound=ViewsReactor)
@@ -153,6 +155,7 @@ class MemoryNode:
     now: datetime
     recall_service: RecallService
     received: dict[str, int]
+    drawers: DrawerSearch
     reactors: list[Reactor] = field(default_factory=list)
 
     @property
@@ -270,6 +273,7 @@ class MemoryNode:
             self.clock,
             Settings(),
             views=self.store,
+            finder=NearDrawers(self.drawers),
             embedder_for=lambda model: self.observed if model == self.observed.model_id else None,
             embed_unsettled=self.embed_unsettled,
             embedder_trouble=self.trouble,
@@ -324,6 +328,7 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
             clock=lambda: made[0].now,
         )
         ends.callback(recall.close)
+        drawers = DrawerSearch(recall.cache, Analyzer(Stemmer), recall.queries, clock=lambda: made[0].now)
         made.append(
             MemoryNode(
                 broker,
@@ -337,6 +342,7 @@ async def memory_node(broker: ManagedBroker, embedder: Embedder, folder: Path) -
                 started,
                 recall,
                 received,
+                drawers,
             )
         )
         try:

@@ -93,7 +93,7 @@ class OllamaServer:
     """Status and error text given to every request to a model instead of an answer."""
     retry_after: str | None = None
     """Sent with such answers."""
-    says: str = '{"contradicts": true}'
+    says: str = '{"contradicts": ["d1"]}'
     """What its chat models answer, whatever they are asked."""
     cut: bool = False
     """Whether its chat models say that the answer was cut off at the token limit."""

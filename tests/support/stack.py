@@ -36,8 +36,8 @@ from crew_journal.services.documents.adapters import StoreProvider
 from crew_journal.services.documents.choosing import DocumentStores, ProviderChoices
 from crew_journal.services.entries.live_tail import LiveTail
 from crew_journal.services.entries.rows import SupersedingCheck
+from crew_journal.services.erasure.use_cases import ErasableStream as ErasedFrom
 from crew_journal.services.erasure.use_cases import Erasures
-from crew_journal.services.erasure.use_cases import Stream as ErasedFrom
 from crew_journal.services.http.app import App
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import ConnectionBounds, HttpServer

@@ -13,7 +13,7 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.relations.reactor import LinkFinder
 from crew_journal.schemas.core.entry import Priority
 from crew_journal.schemas.core.envelope import LinkDerived, VectorDerived
-from crew_journal.schemas.core.ports import SimilarEntry
+from crew_journal.schemas.core.ports import NearQuery, NearText
 from crew_journal.schemas.core.timestamps import DAY_MS
 from crew_journal.schemas.recall.events import PriorityChanged
 from crew_journal.schemas.relations.rules import ITEM, RECORD, slot
@@ -48,8 +48,8 @@ TOGETHER: list[tuple[dict[str, Any], dict[str, Any]]] = [
 class Near:
     """Finds the entries before a fact, all alike."""
 
-    async def similar(self, fact: VectorDerived, k: int, threshold: float) -> list[SimilarEntry]:
-        return [SimilarEntry(f"e{seq}", seq, 0.9) for seq in range(1, fact.entry_seq)]
+    async def nearest(self, query: NearQuery) -> list[list[NearText]]:
+        return [[NearText(f"e{seq}", 0.9, seq) for seq in range(1, query.entry_seq)]]
 
 
 async def links(path: Path, *said: tuple[str, dict[str, Any]], first: str | None = None) -> list[LinkDerived]:

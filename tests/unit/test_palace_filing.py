@@ -33,13 +33,13 @@ def test_each_text_is_read_once_however_many_drawers_are_near(monkeypatch: pytes
 
     monkeypatch.setattr(palace_filing, "marks_by_kind", counted)
     texts = {f"d{n}": piece(n).text for n in range(FILED)}
-    filed = Filed(frozenset(), frozenset(texts), frozenset(), np.ones((FILED, 1), np.float32), tuple(texts))
     again = piece(7)
     again.drawer_id, again.text_hash = "other", -1
     asked = [piece(FILED + n) for n in range(ASKED)]
-    live = palace_filing._FiledDrawers(filed, cast(Any, [*asked, again]), lambda ids: {id_: texts[id_] for id_ in ids})
+    pieces = [*asked, again]
+    filed = Filed(frozenset(), frozenset(), [list(texts)] * len(pieces), texts, FILED)
     counts: Counter[str] = Counter()
-    assert live.choose(counts) == asked
+    assert palace_filing.chosen_pieces(cast(Any, pieces), filed, counts) == asked
     assert counts == {"duplicates": 1}
     assert set(read.values()) == {1}
     assert len(read) == FILED + ASKED

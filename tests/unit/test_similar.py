@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.recall import MODEL, index_of, recorded, vector_fact
 
 from crew_journal.schemas.core.envelope import VectorDerived
+from crew_journal.schemas.core.ports import ENTRY_KIND, NearQuery
 from crew_journal.services.index.entry_index import HotIndex
 from crew_journal.services.recall.similar import sought
 
@@ -23,10 +24,17 @@ def journal(*rows: Row, model: str = MODEL) -> tuple[HotIndex, list[VectorDerive
     return index_of(events, facts), facts
 
 
+def query_of(fact: VectorDerived, k: int = 3, least: float = 0.8) -> NearQuery:
+    vectors = [fact.vector]
+    return NearQuery(
+        ENTRY_KIND, fact.workspace_id, fact.model, k, least, vectors, entry_seq=fact.entry_seq, before=fact.seq
+    )
+
+
 def found(index: HotIndex, fact: VectorDerived, k: int = 3, threshold: float = 0.8) -> list[tuple[str, float]]:
-    asked = sought(index, fact, threshold)
+    asked = sought(index, query_of(fact, k, threshold), fact.vector)
     near = asked.nearest(asked.compared(), k) if asked is not None else []
-    return [(one.entry_id, round(one.cosine, 6)) for one in near]
+    return [(one.item, round(one.cosine, 6)) for one in near]
 
 
 def at_cosine(value: float, **fields: Any) -> Row:
@@ -126,10 +134,10 @@ def test_it_finds_what_a_plain_search_finds(rows: list[tuple[list[int], str | No
 def test_vectors_replaced_or_taken_back_while_the_comparison_runs_are_left_out() -> None:
     """The comparison runs in a thread; what the matrix says afterwards decides, as if it had been asked a moment later."""
     index, facts = journal(SELF, SELF, SELF, SELF)
-    before = sought(index, facts[3], 0.8)
+    before = sought(index, query_of(facts[3]), facts[3].vector)
     assert before is not None
     near = before.compared()
     assert index.vectors is not None
     index.vectors.put(0, b"", facts[3].seq + 1)
     index.vectors.put(1, facts[1].vector, facts[3].seq + 2)
-    assert [one.entry_id for one in before.nearest(near, 3)] == ["e3"]
+    assert [one.item for one in before.nearest(near, 3)] == ["e3"]

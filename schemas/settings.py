@@ -433,7 +433,7 @@ class LimitSettings(BaseModel, use_attribute_docstrings=True):
     """Limits of a node."""
 
     hot_index_mb: int = Field(default=512, ge=16)
-    """Memory budget of the search indexes, MiB; at least 16. The index in use is kept even if it alone is larger."""
+    """Memory budget of all search indexes, MiB; at least 16. The index in use is kept even if it alone is larger."""
     duckdb_memory_mb: int = Field(default=512, ge=64)
     """Memory limit of DuckDB, MiB; at least 64."""
     tails_per_token: int = Field(default=TAILS_PER_TOKEN, ge=1)

@@ -346,9 +346,11 @@ class _Texts:
         naming = self._tx.rows(_NAMING, [self._workspace_id, sorted(renamed)]) if renamed else []
         self._facts_in_words([*added, *self._facts.of(int(key) for key, _, _ in naming)], ended)
         ends = {end for _, *both in naming for end in both}
-        ends |= {end for fact in ended.values() for end in (fact.subject_id, fact.object_id)}
+        ends |= {end for fact in ended.values() if fact.valid_to is None for end in (fact.subject_id, fact.object_id)}
         changed |= {entity.entity_id for entity in self._roots(ends).values()}
-        self._entities_in_words(changed, mentioned, added)
+        self._entities_in_words(
+            changed, mentioned, added, [fact for fact in ended.values() if fact.valid_to is not None]
+        )
 
     def _roots(self, ids: Iterable[str]) -> dict[str, EntityRow]:
         """Id → its entity, that of an alias the one that it names."""
@@ -370,16 +372,21 @@ class _Texts:
         former = [known[key] for key in rows if key in known]
         self._tx.replace(FACT_TEXTS, list(rows.values()), former)
 
-    def _entities_in_words(self, changed: set[str], mentioned: set[str], added: Sequence[FactRow]) -> None:
-        """Write the texts of entities."""
-        roots = self._roots({end for fact in added for end in (fact.subject_id, fact.object_id)})
+    def _entities_in_words(
+        self, changed: set[str], mentioned: set[str], added: Sequence[FactRow], ended: Sequence[FactRow]
+    ) -> None:
+        """Write the texts of entities; a fact that ended changes those that end with it."""
+        roots = self._roots({end for fact in (*added, *ended) for end in (fact.subject_id, fact.object_id)})
+        last = self._words(fact.key for fact in ended)
+        ends = {(roots[end].entity_id, last[fact.key]) for fact in ended for end in (fact.subject_id, fact.object_id)}
         first: dict[str, int] = {}
         for fact in sorted(added, key=lambda fact: fact.asserted_seq):
             for end in (fact.subject_id, fact.object_id) if fact.valid_to is None else ():
                 first.setdefault(roots[end].entity_id, fact.key)
-        keys = {name_key((self._workspace_id, one)): one for one in sorted({*changed, *mentioned, *first})}
+        keys = {name_key((self._workspace_id, one)): one for one in sorted({*changed, *mentioned, *first, *dict(ends)})}
         former = {keys[row.key]: row for row in self._tx.find(ENTITY_TEXTS, sorted(keys))}
         changed |= {one for one in first if one in former and not former[one].flags & DESCRIBED}
+        changed |= {one for one, words in ends if one in former and former[one].text.endswith(words)}
         aliases: dict[str, list[str]] = {}
         if changed:
             params = [self._workspace_id, sorted(changed)]

@@ -156,7 +156,9 @@ class Assembling:
             return [], ()
         index = await self._indexes.get(caller.workspace_id, self._views.view_seq(FACTS_PROJECTION))
         doubted = [
-            conflict for conflict in index.conflicts(now_ms) if conflict.first in inside or conflict.second in inside
+            conflict
+            for conflict in await index.conflicts(now_ms)
+            if conflict.first in inside or conflict.second in inside
         ]
         conflicts = shown_conflicts(index, doubted, None)
         stale = sorted(

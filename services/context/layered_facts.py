@@ -159,7 +159,7 @@ class LayeredFacts:
         """Fact → the beginning of the fact that contradicts it, of several the one that holds since the latest time."""
         latest: dict[str, KnownFact] = {}
         index = await self.index(workspace_id)
-        for conflict in index.conflicts(now_ms):
+        for conflict in await index.conflicts(now_ms):
             for one_id, other_id in ((conflict.first, conflict.second), (conflict.second, conflict.first)):
                 other = index.get(other_id)
                 if other is not None:
@@ -198,7 +198,7 @@ class LayeredFacts:
         view_seq = self._views.view_seq(FACTS_PROJECTION)
         now_ms = self._moments.ms(request.now)
         index, namespace = await self.index(caller.workspace_id), request.namespace
-        found_conflicts = shown_conflicts(index, index.conflicts(now_ms), namespace)
+        found_conflicts = shown_conflicts(index, await index.conflicts(now_ms), namespace)
         asked_for = [fact for fact in index.all(namespace) if fact.row.verify_asked_ms and fact.holds(now_ms)]
         wanted = await self._ranked(caller.workspace_id, [(fact, 0.0) for fact in asked_for], now_ms)
         wanted.sort(key=lambda ranked_fact: (ranked_fact.fact.row.verify_asked_ms or 0, ranked_fact.fact.row.fact_id))

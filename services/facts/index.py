@@ -5,17 +5,21 @@ Invariant: ended facts are in it; whether a fact holds depends on the time of th
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
+
+import numpy as np
 
 from ...schemas.core.table import Table
 from ...schemas.documents.tables import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION
 from ...schemas.facts.rules import Claim, Conflict, conflicts
 from ...schemas.facts.tables import FACT_TEXTS, FACTS, FACTS_PROJECTION, KG_ENTITIES, FactRow
 from ...schemas.text.analyzer import Analyzer
+from ..index.arrays import GrowableArray
 from ..index.arrow import values_of
 from ..index.cache import HotCache, Indexes
 from ..index.query_embedding import QueryVector
@@ -27,6 +31,8 @@ from ..recall.recipes import FACTS as FACTS_RECIPE
 
 FACT_BYTES: Final = 2_000
 """Memory of a fact beside its text: 10,000 take about 30 MB with it."""
+_EARLIEST: Final = -(2**62)
+_LATEST: Final = 2**62
 _SECOND_MS: Final = 1_000
 """An end names a whole second."""
 _ENTITY: Final = ("entity_id", "name", "alias_of", "until_seq")
@@ -70,10 +76,6 @@ class KnownFact:
         """Subject and predicate: facts that share them give one thing values."""
         return self.subject_root, self.row.predicate.casefold()
 
-    def began(self, now_ms: int) -> bool:
-        """Whether it holds at a time or has ended before it."""
-        return self.row.from_ms is None or self.row.from_ms <= now_ms
-
     def claim(self) -> Claim:
         """The fact as it is compared with others."""
         row = self.row
@@ -116,6 +118,9 @@ class FactIndex(Shelf):
         self._entities: dict[str, tuple[str, str | None]] = {}  # entity → name, and the entity that it is an alias of
         self._about: defaultdict[str, set[int]] = defaultdict(set)  # entity → facts
         self._conflicts: Conflicts | None = None
+        self._changes = 0
+        self._from_ms = GrowableArray(np.int64)
+        self._until_ms = GrowableArray(np.int64)
 
     @property
     def nbytes(self) -> int:
@@ -136,9 +141,12 @@ class FactIndex(Shelf):
             for end in (row.subject_id, row.object_id):
                 self._about[end].add(row.key)
             self._conflicts = None
-        texts = rows.of(FACT_TEXTS, *TEXT_COLUMNS, order="key")
+            self._changes += 1
+        texts = rows.of(FACT_TEXTS, *TEXT_COLUMNS, "from_ms", "to_ms", order="key")
         if texts is not None:
             self.add(texts)
+            self._from_ms.append([_EARLIEST if ms is None else ms for ms in values_of(texts, "from_ms")])
+            self._until_ms.append([_LATEST if ms is None else ms + _SECOND_MS for ms in values_of(texts, "to_ms")])
         self.take_vectors(rows)
 
     def _take_entities(self, rows: Rows) -> set[int]:
@@ -187,20 +195,23 @@ class FactIndex(Shelf):
         own = None if vector is None or vector.model != self.model else vector.vector
         terms = [*self._analyzer.terms(text), *self._analyzer.further_terms(text)]
         query = Query(text, list(dict.fromkeys(terms)), own)
-        hits = find(self, self.scoped(), query, FACTS_RECIPE, len(self)).hits
-        found = [
-            FoundFact(fact, hit.score)
-            for hit in hits
-            if namespace in (None, (fact := self._facts[self.key_of(hit.slot)]).row.namespace)
-            and (fact.began(now_ms) if ended else fact.holds(now_ms))
-        ]
-        return found[:limit]
+        among = self._from_ms.rows <= now_ms
+        if not ended:
+            among &= now_ms < self._until_ms.rows
+        if namespace is not None:
+            among &= self.in_place(namespace)
+        hits = find(self, self.scoped(), query, FACTS_RECIPE, limit, among=among).hits
+        return [FoundFact(self._facts[self.key_of(hit.slot)], hit.score) for hit in hits]
 
-    def conflicts(self, now_ms: int) -> list[Conflict]:
-        """The conflicts among the facts that hold at a time."""
-        if self._conflicts is None or not self._conflicts.since_ms <= now_ms < self._conflicts.until_ms:
-            self._conflicts = conflicts_at(self._facts.values(), now_ms)
-        return self._conflicts.found
+    async def conflicts(self, now_ms: int) -> list[Conflict]:
+        """The conflicts among the facts that hold at a time, found in a thread: 2,000 facts take 0.1 s."""
+        known = self._conflicts
+        if known is None or not known.since_ms <= now_ms < known.until_ms:
+            changes = self._changes
+            known = await asyncio.to_thread(conflicts_at, list(self._facts.values()), now_ms)
+            if self._changes == changes:
+                self._conflicts = known
+        return known.found
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,18 +223,17 @@ class Conflicts:
     until_ms: int
 
 
-def conflicts_at(facts: Iterable[KnownFact], now_ms: int) -> Conflicts:
+def conflicts_at(facts: Sequence[KnownFact], now_ms: int) -> Conflicts:
     """The conflicts among the facts that hold at a time."""
-    known = list(facts)
     turns = [
         turn
-        for fact in known
+        for fact in facts
         for turn in (fact.row.from_ms, None if fact.row.to_ms is None else fact.row.to_ms + _SECOND_MS)
         if turn is not None
     ]
-    since = max((turn for turn in turns if turn <= now_ms), default=-(2**62))
-    until = min((turn for turn in turns if turn > now_ms), default=2**62)
-    return Conflicts(conflicts(fact.claim() for fact in known if fact.holds(now_ms)), since, until)
+    since = max((turn for turn in turns if turn <= now_ms), default=_EARLIEST)
+    until = min((turn for turn in turns if turn > now_ms), default=_LATEST)
+    return Conflicts(conflicts(fact.claim() for fact in facts if fact.holds(now_ms)), since, until)
 
 
 def fact_indexes(cache: HotCache, analyzer: Analyzer) -> Indexes[FactIndex]:

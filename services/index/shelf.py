@@ -206,6 +206,11 @@ class Shelf:
             self._scopes[named] = self.version, scoped
         return scoped
 
+    def in_place(self, place: str) -> npt.NDArray[np.bool_]:
+        """(n,) bool: which texts are in a place."""
+        mask: npt.NDArray[np.bool_] = self._place.rows == self.places.find(place)
+        return mask
+
     # changes
 
     def named(self, place: str, item: str) -> str:

@@ -396,7 +396,7 @@ def search_lexical(
         index: The index.
         scoped: The documents in scope.
         terms: The query's.
-        depth: Documents of the lane.
+        depth: Documents of the lane; 0 for none, where all are scored.
         wording: Other forms of the query's words, and words that may be meant by unknown ones.
         once: Whether a word that is looked up instead of another one does not count if the query has it itself.
     """
@@ -415,6 +415,8 @@ def search_lexical(
     begin = 0
     for part in parts:
         sums[part.docs] += _share(part, norms[begin : (begin := begin + len(part.docs))])
+    if not depth:
+        return LexicalResult(EMPTY_LANE, idf, sums, parts, meant, stands_for, weights)
     long = [part for part in parts if len(part.docs) > depth]
     if long:  # one list alone is long enough; documents of the rarest term score highest
         rarest = max(long, key=lambda part: part.gain)

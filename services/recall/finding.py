@@ -108,7 +108,8 @@ def find(
     """
     depth = max(recipe.depth, k)
     terms = query.terms or Analyzer.stop_keys(query.text)  # of a query of nothing but stop words, every word counts
-    lexical = search_lexical(shelf, scoped, terms, depth, query.wording, once=True)
+    by_lane = recipe.fusion in (TextFusion.RECIPROCAL_RANK, TextFusion.NEAREST)
+    lexical = search_lexical(shelf, scoped, terms, depth if by_lane else 0, query.wording, once=True)
     cosines = None if query.vector is None else cosines_in(shelf.vectors, scoped, query.vector)
     weights = lexical.weights
     possible = sum(weights.values())

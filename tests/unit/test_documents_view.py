@@ -241,7 +241,7 @@ def check_sources(live: Node) -> None:
 
 async def test_chunks_that_are_cut_anew_keep_the_writes_that_brought_them(tmp_path: Path) -> None:
     """A paragraph that outgrows a chunk is cut into lines, the first of which join the chunk before it."""
-    writes = [agent_file("w_1", "# Log\n\nbegun\n\n")]
+    writes = [agent_file("w_1", "# Log\n\n" + "begun " * 50 + "\n\n")]
     writes += [agent_file(f"w_{n}", f"- note {n} with some more words in it", "append") for n in range(2, 40)]
     async with node(tmp_path / "v.duckdb", [DocumentsProjection()]) as live:
         for seq, write in enumerate(writes, 1):

@@ -26,7 +26,7 @@ from ...schemas.text.analyzer import Analyzer
 from ..documents.chunk_search import cosine_floor
 from ..index.active_models import decides_models
 from ..index.query_embedding import QueryVector
-from ..index.vectors import VectorMatrix
+from ..index.vectors import NO_ROW, VectorMatrix, Vectors
 from ..recall.arms import K1, B, idf_of
 
 # The vectors of the facts of a workspace in memory.
@@ -53,6 +53,11 @@ class FactVectors:
         """Bytes of the vectors."""
         return 0 if self._matrix is None else self._matrix.nbytes
 
+    @property
+    def model(self) -> str | None:
+        """The model of the vectors; None if there are none."""
+        return None if self._matrix is None else self._matrix.model
+
     def add(self, fact_id: str, text_hash: int) -> None:
         """Add a fact, whose vector ``take`` takes in."""
         self._places.setdefault(text_hash, []).append(len(self._ids))
@@ -72,6 +77,14 @@ class FactVectors:
                 for place in self._places.get(text_hash, ()):
                     self._matrix.put(place, vector, seq)
         self._added = []
+
+    def of(self, text_hash: int) -> Vectors | None:
+        """(d,) float32, L2-normalised: the vector of a text; None if there is none."""
+        place = self._places.get(text_hash, [NO_ROW])[0]
+        if self._matrix is None or place == NO_ROW:
+            return None
+        row = int(self._matrix.rows_of(np.array([place]))[0])
+        return None if row == NO_ROW else self._matrix.vectors[row]
 
     def like(self, vector: QueryVector | None) -> dict[str, float]:
         """Fact → cosine with a query, 0 to 1, of those that reach the floor of the model."""
@@ -209,6 +222,22 @@ class FactIndex:
         """Estimated bytes in memory."""
         return FACT_BYTES * (1 + len(self._facts)) + self._vectors.nbytes
 
+    @property
+    def model(self) -> str | None:
+        """The model of the vectors; None if there are none."""
+        return self._vectors.model
+
+    def vector_of(self, fact: KnownFact) -> Vectors | None:
+        """(d,) float32, L2-normalised, of ``model``; None if the fact has no vector."""
+        return self._vectors.of(fact.row.text_hash)
+
+    def frequency(self, term: int) -> int:
+        """Number of facts that hold a term."""
+        return len(self._holding.get(term, ()))
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
     def get(self, fact_id: str) -> KnownFact | None:
         """A fact by its id."""
         return self._facts.get(fact_id)
@@ -226,10 +255,11 @@ class FactIndex:
         limit: int,
         *,
         ended: bool = False,
+        asserted_by: str | None = None,
     ) -> list[FoundFact]:
         """The facts that hold and are similar to a text in their words or in meaning, the most similar first, then by id.
 
-        With ``ended``, also those that have ended.
+        With ``ended``, also those that have ended; with ``asserted_by``, only those that this agent asserted.
         """
         similarities = self._vectors.like(vector)
         for fact_id, share in self._by_words(text).items():
@@ -239,6 +269,7 @@ class FactIndex:
             for fact_id, similarity in similarities.items()
             if namespace in (None, (fact := self._facts[fact_id]).row.namespace)
             and (fact.began(now_ms) if ended else fact.holds(now_ms))
+            and asserted_by in (None, fact.row.asserted_by)
         ]
         return sorted(holding, key=lambda hit: (-hit.similarity, hit.fact.row.fact_id))[:limit]
 

@@ -240,13 +240,14 @@ class DrawerIndex(TextIndex):
     def _text_of(self, drawer: HotDrawer) -> str:
         return self.texts.text_of(self.texts.documents[self._key_of[drawer.drawer_id]].slots[0]).text
 
-    def mask(self, wing: str | None, room: str | None) -> npt.NDArray[np.bool_]:
-        """(n,) bool: the live drawers of a place."""
-        if wing is None and room is None:
+    def mask(self, wing: str | None, room: str | None, filed_by: str | None = None) -> npt.NDArray[np.bool_]:
+        """(n,) bool: the live drawers of a place, those of one agent if it is named."""
+        if wing is None and room is None and filed_by is None:
             return self.texts.live
         mask = np.zeros(len(self.texts), np.bool_)
         for key, drawer in self.drawers.items():
-            if wing in (None, drawer.wing) and room in (None, drawer.room):
+            in_place = wing in (None, drawer.wing) and room in (None, drawer.room)
+            if in_place and filed_by in (None, drawer.added_by_agent):
                 mask[self.texts.documents[key].slots[0]] = True
         return mask
 

@@ -59,6 +59,7 @@ class DrawerQuery:
     Attributes:
         agent_id: The agent that asks; empty if none.
         now_ms: When, milliseconds since the epoch.
+        filed_by: Only drawers that this agent filed; None for all.
     """
 
     query: Query
@@ -68,6 +69,7 @@ class DrawerQuery:
     recipe: PalaceRecipe = PalaceRecipe.DEFAULT
     agent_id: str = ""
     now_ms: int = 0
+    filed_by: str | None = None
 
 
 def rank_drawers(index: DrawerIndex, query: DrawerQuery) -> list[RankedDrawer]:
@@ -123,7 +125,7 @@ class _Arms:
     def __init__(self, index: DrawerIndex, query: DrawerQuery) -> None:
         self._index = index
         self._asked = query
-        texts, mask = index.texts, index.mask(query.wing, query.room)
+        texts, mask = index.texts, index.mask(query.wing, query.room, query.filed_by)
         self._mask = mask
         words = Words([texts], [mask])
         words.find(query.query)
@@ -231,6 +233,11 @@ class DrawerSearch:
     def close(self) -> None:
         """Drop the indexes."""
         self._cache.close()
+
+    @property
+    def cache(self) -> TextCache[DrawerIndex]:
+        """The hot indexes, for recall too."""
+        return self._cache
 
     def figures(self) -> CacheFigures:
         """What the indexes hold."""

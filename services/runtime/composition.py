@@ -27,6 +27,7 @@ from ..context import assembling, block, layered_facts, nudges
 from ..context import use_cases as layered
 from ..context.assembling import Assembling
 from ..context.block import MemoryBlocks
+from ..context.recalled_kinds import other_kinds
 from ..desk import Desk, Handler
 from ..documents import administration, files
 from ..documents import reading as document_reading
@@ -283,6 +284,7 @@ async def make_node(
     stack.callback(node.put(DrawerSearch, drawers).close)
     parts.show("drawer_index", lambda: as_json(drawers.figures()))
     await start_documents(node, parts, trouble, choices)
+    recall.others = other_kinds(node)
     parts.show("context", lambda: dict(node.use(Assembling).figures()))
     after_runs = AfterRuns(node)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from ..core.entry import Id, Priority
 from ..core.payload import STORED, ControlPayload, EntryTypeInfo, PublisherKind
@@ -51,6 +51,12 @@ class MemoryReferenced(ControlPayload):
     chunks: tuple[Annotated[str, StringConstraints(max_length=HIT_ID_CHARS)], ...] = Field(
         default=(), max_length=100, exclude_if=_is_empty
     )
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if not self.entries and not self.chunks:
+            raise ValueError("must name an entry or a chunk")
+        return self
 
 
 class SearchedText(BaseModel):

@@ -104,7 +104,7 @@ class DocumentTexts:
         index = await self._documents.cache.get(query.workspace_id, query.min_seq)
         owners = owners_in(index, scope)
         words = query.query.with_vector(query.vector(index.model))
-        hits = search_chunks(owners, words, query.limit, model=index.model).hits
+        hits = search_chunks(owners, words, query.limit, model=index.model, least=query.least).hits
         held, frequencies = _held([(hit.owner, hit.slot) for hit in hits], owners, query.query)
         cut = partial(_cut, weights=query_weights(query.query), analyzer=self._analyzer, by_line=True)
         compared = words.vector is not None
@@ -164,7 +164,8 @@ class DrawerTexts:
         index = await self._drawers.cache.get(query.workspace_id, query.min_seq)
         words = query.query.with_vector(query.vector(index.model))
         filed_by = query.scope.agent_id if query.own else None
-        hits = rank_drawers(index, DrawerQuery(words, query.limit, now_ms=query.now_ms, filed_by=filed_by))
+        wanted = DrawerQuery(words, query.limit, now_ms=query.now_ms, filed_by=filed_by, least=query.least)
+        hits = rank_drawers(index, wanted)
         placed = [(hit, slot) for hit in hits if (slot := index.slot_of(hit.drawer.drawer_id)) is not None]
         held, frequencies = _held([(index.texts, slot) for _, slot in placed], [index.texts], query.query)
         cut = partial(_cut, weights=query_weights(query.query), analyzer=self._analyzer, by_line=False)
@@ -227,7 +228,14 @@ class FactTexts:
         with self._indexes.lock:
             index = self._indexes.fresh(query.workspace_id)
             hits = index.search(
-                words.text, query.embedded, None, query.at_ms, query.limit, ended=query.ended, asserted_by=asserted_by
+                words.text,
+                query.embedded,
+                None,
+                query.at_ms,
+                query.limit,
+                ended=query.ended,
+                asserted_by=asserted_by,
+                least=query.least,
             )
             compared = query.vector(index.model) is not None
             texts = [

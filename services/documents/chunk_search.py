@@ -74,7 +74,13 @@ class ChunksFound:
 
 
 def search_chunks(
-    owners: Sequence[OwnerChunks], query: Query, limit: int, *, tier: str | None = None, model: str | None = None
+    owners: Sequence[OwnerChunks],
+    query: Query,
+    limit: int,
+    *,
+    tier: str | None = None,
+    model: str | None = None,
+    least: float | None = None,
 ) -> ChunksFound:
     """The best chunks: score descending, then newer, then label and line.
 
@@ -84,6 +90,7 @@ def search_chunks(
         limit: Most hits.
         tier: Only chunks of documents of this tier; None for all.
         model: The model of the vectors.
+        least: The cosine from which a chunk that shares no word is a hit; ``cosine_floor`` if None.
     """
     masks = [owner.live if tier is None else owner.live & (owner.tier == tier_code(tier)) for owner in owners]
     words = Words(owners, masks)
@@ -98,9 +105,8 @@ def search_chunks(
     by_words = best_of(owners, touched, scores, depth)
     known = [np.flatnonzero(~np.isnan(values)) for values in cosines]
     by_meaning = best_of(owners, known, [values[slots] for values, slots in zip(cosines, known, strict=True)], depth)
-    floor = cosine_floor(
-        np.concatenate([values[slots] for values, slots in zip(cosines, known, strict=True)] or [_NONE]), model
-    )
+    every = np.concatenate([values[slots] for values, slots in zip(cosines, known, strict=True)] or [_NONE])
+    floor = cosine_floor(every, model) if least is None else least
     fused = _fused(by_words, by_meaning, cosines, floor)
     slots = [np.array([slot for at, slot in fused if at == owner], np.intp) for owner in range(len(owners))]
     totals = [np.array([fused[at, slot] for slot in some.tolist()], np.float64) for at, some in enumerate(slots)]

@@ -86,13 +86,14 @@ class FactVectors:
         row = int(self._matrix.rows_of(np.array([place]))[0])
         return None if row == NO_ROW else self._matrix.vectors[row]
 
-    def like(self, vector: QueryVector | None) -> dict[str, float]:
-        """Fact → cosine with a query, 0 to 1, of those that reach the floor of the model."""
+    def like(self, vector: QueryVector | None, least: float | None = None) -> dict[str, float]:
+        """Fact → cosine with a query, 0 to 1, of those that reach ``least``, or the floor of the model."""
         matrix = self._matrix
         if vector is None or matrix is None or matrix.model != vector.model or matrix.dim != len(vector.vector):
             return {}
         cosines = np.vecdot(matrix.vectors, vector.vector)
-        rows = np.flatnonzero((cosines >= max(0.0, cosine_floor(cosines, matrix.model))) & (matrix.doc >= 0))
+        floor = cosine_floor(cosines, matrix.model) if least is None else least
+        rows = np.flatnonzero((cosines >= max(0.0, floor)) & (matrix.doc >= 0))
         return {
             self._ids[place]: min(1.0, round(cosine, _DIGITS))
             for place, cosine in zip(matrix.doc[rows].tolist(), cosines[rows].tolist(), strict=True)
@@ -256,12 +257,14 @@ class FactIndex:
         *,
         ended: bool = False,
         asserted_by: str | None = None,
+        least: float | None = None,
     ) -> list[FoundFact]:
         """The facts that hold and are similar to a text in their words or in meaning, the most similar first, then by id.
 
         With ``ended``, also those that have ended; with ``asserted_by``, only those that this agent asserted.
+        ``least`` is the cosine from which a fact that shares no word is a hit, in place of the floor of the model.
         """
-        similarities = self._vectors.like(vector)
+        similarities = self._vectors.like(vector, least)
         for fact_id, share in self._by_words(text).items():
             similarities[fact_id] = max(share, similarities.get(fact_id, 0.0))
         holding = [

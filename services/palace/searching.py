@@ -60,6 +60,7 @@ class DrawerQuery:
         agent_id: The agent that asks; empty if none.
         now_ms: When, milliseconds since the epoch.
         filed_by: Only drawers that this agent filed; None for all.
+        least: The cosine from which a drawer that shares no word is a hit; ``cosine_floor`` if None.
     """
 
     query: Query
@@ -70,6 +71,7 @@ class DrawerQuery:
     agent_id: str = ""
     now_ms: int = 0
     filed_by: str | None = None
+    least: float | None = None
 
 
 def rank_drawers(index: DrawerIndex, query: DrawerQuery) -> list[RankedDrawer]:
@@ -154,7 +156,9 @@ class _Arms:
             lacking = np.isnan(self._cosines)
             cosines = np.where(lacking, 0.0, self._cosines)
             own += np.where(lacking, lexical, np.maximum(cosines, 0.0) / (cosines.max(initial=0.0) or 1.0))
-            has_score |= cosines >= cosine_floor(self._cosines[~lacking], self._index.model)
+            least = self._asked.least
+            floor = cosine_floor(self._cosines[~lacking], self._index.model) if least is None else least
+            has_score |= ~lacking & (cosines >= floor)
         most = max(self._graph.values(), default=1.0)
         for slot, weight in self._graph.items():
             own[slot] += weight / most

@@ -50,9 +50,18 @@ from ..index.unknown_names import refuse_unknown
 from ..index.vectors import Words
 from .arranging import NO_EVIDENCE, Shown, arranged, candidates_of, hits_of, in_order, walk
 from .asking import no_table, query_of
-from .calibration import Calibrations, no_embedder
+from .calibration import Calibration, Calibrations, no_embedder
 from .evidence import entries_as_rivals, judged, judged_texts, kept_floors, names_in, texts_as_rivals
-from .kinds import LEAST_FOUND, NOTHING_FOUND, OtherKinds, ShownText, TextQuery, ranked_together, shown_texts
+from .kinds import (
+    EVERY_COSINE,
+    LEAST_FOUND,
+    NOTHING_FOUND,
+    OtherKinds,
+    ShownText,
+    TextQuery,
+    ranked_together,
+    shown_texts,
+)
 from .recipes import default_recipe, recipe_named
 from .search import searched
 
@@ -261,13 +270,14 @@ class RecallService:
                     now_ms,
                     at_ms,
                     ended=not injects,
+                    least=EVERY_COSINE if self._calibration(embedded) else None,
                 ),
             )
             index = await self._cache.get(workspace_id, min_seq)
         if embedded is not None and embedded.model != index.model:  # vectors of two models are never compared
             embedded = None
 
-        calibration = None if embedded is None else self._calibrations.of(index.model, len(embedded.vector))
+        calibration = self._calibration(embedded)
         query = query_of(
             request.query,
             self._analyzer,
@@ -351,6 +361,10 @@ class RecallService:
         mean_cosine = sum(cosines) / len(cosines) if cosines else None
         without = frozenset(hit.record.entry_id for hit in direct if hit.reason == NO_EVIDENCE)
         return AnsweredRecall(principal, workspace_id, request, scope, response, mean_cosine, floor, without)
+
+    def _calibration(self, embedded: QueryVector | None) -> Calibration | None:
+        """What the cosines of a query's vector mean; None while that is not measured."""
+        return None if embedded is None else self._calibrations.of(embedded.model, len(embedded.vector))
 
     async def _take_turns(self) -> None:
         """Let the event loop run if a recall was answered since it last did.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import Any
 
 import pytest
+from support.cli import environment
+from support.mcp_client import connected
 from support.stack import Stack, until
 
 from crew_journal.schemas.core.principal import Role
@@ -189,3 +193,31 @@ async def test_an_unknown_kind_is_refused(stack: Stack, kinds: Any) -> None:
         answer = await http.post("/v1/recall", json={"query": "x", "kinds": kinds})
         assert answer.status_code in (400, 422)
         assert "kinds" in answer.text
+
+
+async def test_the_tool_and_the_command_take_kinds_and_name_them(stack: Stack) -> None:
+    seq = await _seeded(stack, "shells")
+    token = (await stack.token(Role.AGENT, "shells", agent="ada", crew="red")).plaintext
+    async with stack.client(token) as client:
+        await client.recall("greenhouse", min_seq=seq)
+    async with connected(stack, token, "2026-07-28") as tools:
+        result = await tools.call_tool("recall", {"query": "greenhouse key", "kinds": ["documents", "facts"]})
+    content = result.structured_content or {}
+    assert {hit["kind"] for hit in content["hits"]} == {"document", "fact"}
+    command = (
+        sys.executable,
+        "-m",
+        "crew_journal.services.cli",
+        "recall",
+        "greenhouse key",
+        "--kinds",
+        "drawers,facts",
+    )
+    pipe = asyncio.subprocess.PIPE
+    where = ("--url", stack.url, "--token", token)
+    run = await asyncio.create_subprocess_exec(*command, *where, stdout=pipe, stderr=pipe, env=environment())
+    out, err = await run.communicate()
+    assert run.returncode == 0, err.decode()
+    assert "  drawer  ada  drawer_house_keys_" in out.decode()
+    assert "  fact  ada  t_" in out.decode()
+    assert "document" not in out.decode()

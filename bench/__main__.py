@@ -20,6 +20,7 @@ BENCHES: Final = (
     "ingest",
     "replay",
     "recall",
+    "million",
     "talk",
     "chunks",
     "palace",

@@ -36,7 +36,6 @@ from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, ensure_stat
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.schemas.context.budget import estimate
 from crew_journal.schemas.context.operations import ContextAnswer, ContextRequest
 from crew_journal.schemas.core.derived import OutgoingMessage, encode_vector
 from crew_journal.schemas.core.entry import JournalEntry
@@ -50,9 +49,10 @@ from crew_journal.schemas.models.events import EmbeddingsActivated, encode_chunk
 from crew_journal.schemas.models.rules import embedded_text
 from crew_journal.schemas.palace.events import DrawerFiled
 from crew_journal.schemas.palace.rules import exchange
+from crew_journal.schemas.prompt.assembler import estimate, one_line
 from crew_journal.schemas.recall.operations import RecallHit, RecallRequest
 from crew_journal.schemas.recall.render import PromptHit as RenderedMemory
-from crew_journal.schemas.recall.render import line_of, one_line
+from crew_journal.schemas.recall.render import line_of
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.context.assembling import Assembling

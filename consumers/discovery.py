@@ -22,7 +22,7 @@ from .projection import Projection
 
 
 class DiscoveryError(CrewJournalError):
-    """Two parts claim one name or table, or a file holds no part that works."""
+    """Two parts use the same name or table, or a file has no valid part."""
 
     title = "The parts do not fit together"
 
@@ -55,12 +55,12 @@ def _parts(kind: str) -> Iterator[_FoundModule]:
             file = str(Path(getattr(info.module_finder, "path", "")) / f"{name}.py")
             try:
                 yield _FoundModule(importlib.import_module(f"{package.__name__}.{name}"), file)
-            except Exception as error:  # whatever its code does when it is imported
+            except Exception as error:  # importing the module may raise any error
                 raise DiscoveryError(f"{file} cannot be imported: {_error_text(error)}", hint=_REMOVE) from error
 
 
 def _error_text(error: Exception) -> str:
-    """The error with the line of the source, if it is one of syntax."""
+    """The error; for a syntax error, with the line of the source."""
     where = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}{where}: {message}"
@@ -87,7 +87,7 @@ def _projection_of(part: _FoundModule) -> Projection:
 
 
 def _faults(projection: Any) -> Iterator[str]:
-    """What keeps an object from being a ``Projection``."""
+    """The reasons why an object is not a ``Projection``."""
     members = ("name", "version", "tables", "folds", "apply")
     if missing := [name for name in members if not hasattr(projection, name)]:
         yield f"it has no {' and no '.join(missing)}"

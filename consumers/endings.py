@@ -1,9 +1,11 @@
-"""How a background task is ended.
+"""Ends background tasks.
 
-``services/endings.py`` has the same function: the two may not import each other, and ``schemas`` has no event loop.
+``services/endings.py`` has the same function, because the two packages may not import each other, and ``schemas`` may
+not use asyncio.
 
-Why: ``asyncio.wait_for`` of Python 3.11, which nats-py uses, sometimes swallows a cancellation that arrives together with
-the answer; a caller that cancels once then never returns. Invariant: when ``end_task`` returns, the task is done.
+``asyncio.wait_for`` of Python 3.11, which nats-py uses, sometimes swallows a cancellation that arrives together with
+the answer; a caller that cancels only once could then wait for ever. Invariant: when ``end_task`` returns, the task is
+done.
 """
 
 from __future__ import annotations
@@ -13,14 +15,14 @@ import contextlib
 from typing import Any, Final
 
 CANCEL_AGAIN_S: Final = 0.5
-"""Seconds until a task that goes on after its cancellation is cancelled again."""
+"""Seconds until a task that continues after its cancellation is cancelled again."""
 
 
 async def end_task(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it ends.
+    """Cancel a task repeatedly until it ends.
 
     Raises:
-        Exception: What the task raised, if it failed instead.
+        Exception: The task's own error, if it failed.
     """
     while not task.done():
         task.cancel()

@@ -26,9 +26,9 @@ from ..schemas.core.payload import ControlPayload
 from ..schemas.core.table import R, Table, Tables
 
 SHARED_POSTINGS: Final = "postings"
-"""Key in ``Batch.shared`` of the posting columns, from the preparation to the fold."""
+"""Key in ``Batch.shared`` of the posting columns, which the preparation computes for the fold."""
 SHARED_TURNS: Final = "turns"
-"""Likewise of the turns of conversation."""
+"""Key in ``Batch.shared`` of the columns of turns, likewise."""
 
 Folds = tuple[type[ControlPayload] | type[Event], ...]
 
@@ -42,7 +42,7 @@ class Batch:
 
     Attributes:
         events: Admitted events in stream order: parked messages and repeats of an id are not among them.
-        first_seq: First stream sequence covered (gaps and messages left out included).
+        first_seq: First stream sequence covered, including gaps and skipped messages.
         last_seq: Last stream sequence covered; the checkpoint after the commit.
     """
 
@@ -50,7 +50,7 @@ class Batch:
     first_seq: int
     last_seq: int
     shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """What one fold computed from the events alone and another may use (``tokens``, ``postings``); never state."""
+    """Values that one fold computed from the events alone and others may use (``tokens``, ``postings``); never state."""
 
     @cached_property
     def entries(self) -> list[EntryRecorded]:
@@ -84,7 +84,7 @@ class Batch:
 
     @cached_property
     def _controls(self) -> list[EntryRecorded]:
-        """The control entries among the events: few, and most folds ask for nothing else."""
+        """The control entries among the events: there are few, and most folds read only them."""
         return [event for event in self.entries if event.control]
 
     def control(self, *payloads: type[ControlPayload]) -> list[EntryRecorded]:
@@ -94,14 +94,14 @@ class Batch:
 
 
 def in_order(facts: Sequence[_A], entries: Sequence[_B]) -> list[_A | _B]:
-    """Events of two kinds in stream order, for a fold in which it counts what came first."""
+    """Events of two kinds in stream order, for folds that depend on the order."""
     events: list[_A | _B] = [*facts, *entries]
     events.sort(key=attrgetter("seq"))
     return events
 
 
 class FoldTransaction(Protocol):
-    """What a fold may do inside the batch's transaction."""
+    """The operations of a fold inside the batch's transaction."""
 
     def insert(self, table: Table[Any], columns: Mapping[str, Any]) -> None:
         """Append rows given as equally long columns (numpy arrays or lists)."""
@@ -112,12 +112,12 @@ class FoldTransaction(Protocol):
         ...
 
     def replace(self, table: Table[R], rows: Sequence[R], former: Sequence[R] | None = None) -> None:
-        """Put rows, no two of one key, in the place of those with the same key.
+        """Replace the rows with the same keys; ``rows`` has no two rows with the same key.
 
         Args:
             table: An own table with a key.
             rows: The rows.
-            former: What ``find`` gave for their keys, where the table is one that is searched so.
+            former: The result of ``find`` for their keys, for tables with a column ``key``.
         """
         ...
 
@@ -130,7 +130,7 @@ class FoldTransaction(Protocol):
         ...
 
     def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
-        """The rows of an own table with one of ``keys`` in its column ``key``; costs next to nothing without such rows."""
+        """The rows of an own table with one of ``keys`` in its column ``key``; almost free if there are no such rows."""
         ...
 
     def whole(self, table: Table[R]) -> Sequence[R]:
@@ -138,11 +138,11 @@ class FoldTransaction(Protocol):
         ...
 
     def rewrite(self, table: Table[Any], workspace_id: str, sql: str, params: Sequence[Any] = ()) -> int:
-        """Run an ``UPDATE`` of many rows of one workspace, which hot indexes read again; the number of rows changed."""
+        """Run an ``UPDATE`` of many rows of a workspace, which indexes then read again; the number of changed rows."""
         ...
 
     def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> None:
-        """Run one statement on own tables that changes nothing a hot index holds."""
+        """Run one statement on the projection's tables that changes no column of an in-memory index."""
         ...
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -171,7 +171,7 @@ class Projection(Protocol):
 
     @property
     def folds(self) -> Folds:
-        """What it reads of a batch."""
+        """The payloads and events that it reads from a batch."""
         ...
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:

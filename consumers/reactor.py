@@ -1,7 +1,7 @@
 """The protocol of a reactor: it reacts to events with I/O and only publishes further events.
 
-Invariant: it never writes DuckDB; the ids of what it publishes are deterministic, so running twice publishes once; it
-acks its cause only after the broker acked the effects.
+Invariant: it never writes to DuckDB; the ids of its events are deterministic, so that a repeated run publishes nothing
+new; it acks a message only after the broker has acked the resulting events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..schemas.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ReactorStatus:
-    """What ``/v1/status`` shows of a reactor.
+    """The status of a reactor in ``/v1/status``.
 
     Attributes:
         name: ``name@version``.
@@ -28,7 +28,7 @@ class ReactorStatus:
         pending: Messages of its durable that are not acked yet.
         counts: Totals since start: proposed, written, refused, failed.
         last_error: The last failure, None after a success.
-        since: Since when it fails.
+        since: Time since which it fails.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ReactorStatus:
 
 @runtime_checkable
 class Reactor(Protocol):
-    """Runs in a process of its own or inside ``up``; several of one kind share the load through one durable."""
+    """Runs in a separate process or inside ``up``; several reactors of one kind share the load through one durable."""
 
     name: ClassVar[str]
     version: ClassVar[int]
@@ -67,18 +67,18 @@ class ReactorContext:
         client: A connection to the broker that reconnects without limit, to consume with.
         publisher: Publishes to JOURNAL.
         embedder: The active model, None if absent.
-        embedding_dim: Dimensions that the journal has recorded of the active model, None if none are.
+        embedding_dim: Dimensions of the active model that the journal has recorded, None if there are none.
         clock: The time now, UTC; for status, never for events.
         settings: The node's settings.
-        views: The node's views, read only; None in a process that has none (``work``), where reactors that search
+        views: The node's views, read only; None in a process without views (``work``), in which reactors that search
             views have nothing to do.
-        similar: Finds an entry's nearest earlier ones; None likewise.
-        embedding_generation: Sequence of the embedder's model's last drop, 0 if it was never dropped.
-        embedder_for: What runs a model in this process, None if nothing does.
-        embed_unsettled: Name of a durable → sequences that the embed reactor on it, in this process, took and did not ack
-            yet; None where none runs here.
+        similar: Finds the nearest earlier entries of an entry; None likewise.
+        embedding_generation: Sequence of the event that last dropped the embedder's model, 0 if it was never dropped.
+        embedder_for: Returns the embedder of a model in this process, None if there is none.
+        embed_unsettled: Name of a durable → sequences of unacked messages of its embed reactor in this process; None if
+            no such reactor runs here.
         subject_key: The key of the hash that names people in events; empty in a process without views.
-        embedder_trouble: The trouble of a model's embedder (its last outcome) with its begin, None if absent.
+        embedder_trouble: Returns the current failure of a model's embedder and its beginning, None if there is none.
     """
 
     client: Client

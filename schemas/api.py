@@ -15,7 +15,7 @@ from .standing.operations import Standing
 class Receipt(Answer):
     """An acked entry: id and sequence; ``duplicate`` if the journal already held it.
 
-    ``warnings`` names ids in ``supersedes`` whose entries this one cannot supersede.
+    ``warnings`` names the ids in ``supersedes`` whose entries this entry is not allowed to supersede.
     """
 
     id: Id
@@ -31,9 +31,9 @@ class AppendAnswer(Answer):
 
 
 class EntryRecord(JournalEntry):
-    """A stored entry with its sequence, its live priority, and why it does not count any more (null if it counts).
+    """A stored entry with its sequence, its live priority, and why it no longer counts (null if it counts).
 
-    An archived entry (``archived``) has the beginning of its summary and payload; a payload that was cut is
+    An archived entry (``archived``) keeps only the beginning of its summary and payload; a truncated payload is
     ``{"truncated": "<its beginning>"}``. ``bucket_id`` names the ``memory.compacted`` that archived it,
     ``original_bytes`` is the size of its message in the stream.
     """
@@ -70,7 +70,7 @@ class EntryAnswer(EntryRecord):
 
 
 class TailGap(Answer):
-    """Event ``gap`` of the stream: more entries were missed than are replayed."""
+    """Event ``gap`` of the stream: the client missed more entries than the service replays."""
 
     missed: int
     after: int

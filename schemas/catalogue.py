@@ -1,7 +1,7 @@
-"""The catalogue of entry types (contract §1): those of clients from ``catalogue.json``, the service's from their payloads.
+"""The catalogue of entry types (contract §1): clients' types from ``catalogue.json``, the service's from payload classes.
 
-Invariant: a type that is not in the catalogue is accepted, stored and listed. A key that ends in ``.*`` stands for
-every type below it; the longest match counts.
+Invariant: a type that is not in the catalogue is accepted, stored and listed. A key that ends in ``.*`` stands for all
+types with this prefix; the longest match counts.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _NAMES_OF_SERVICE: Final = {
     "embeddings.* token.*": _SERVICE.model_copy(update=_NOISE),
     "sweep.*": _SERVICE.model_copy(update=_NOISE | {"quiet": True}),
 }
-"""Names that belong to the service and that no payload class has: the types below a prefix, also those to come, and
-``memory.updated``, as which a write of a document is listed."""
+"""Names that are reserved for the service although no payload class has them: all types below a prefix, including
+future ones, and ``memory.updated``, the type under which document writes are listed.
+"""
 UNKNOWN: Final = EntryTypeInfo(group="other")
 
 
@@ -75,7 +76,7 @@ def publishers_of(pattern: str) -> frozenset[PublisherKind]:
 
 
 def why_not_granted(pattern: str) -> str | None:
-    """Why a pattern cannot be granted (an agent can publish none of its types); None if it can."""
+    """Why a pattern cannot be granted (agents can publish none of its types); None if it can be granted."""
     publishers = publishers_of(pattern)
     if publishers & {PublisherKind.AGENTS, PublisherKind.VOUCHED}:
         return None

@@ -1,8 +1,9 @@
 """Decodes a message of JOURNAL into an event; used by the live feed and by bulk replay.
 
 Invariant: pure and deterministic; every fault of a message is a ``FoldError``. For a message on ``journal.``,
-workspace, crew, agent and type come from the subject: the body must agree with it, and must hold no control type and no
-priority but ``normal``. Unknown fields are ignored, so that an older node can fold what a newer one wrote.
+workspace, crew, agent and type come from the subject: the body must agree with the subject, and must not have a control
+type or a priority other than ``normal``. Unknown fields are ignored, so that an older node can fold messages of a newer
+node.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Record = dict[str, Any]
 Upcaster = Callable[[Record], Record]
 
 UPCASTERS: Final[dict[tuple[str, int], Upcaster]] = {}
-"""``(entry_type, stored version)`` → function to version + 1. ``tests/golden`` proves each on stored bytes."""
+"""``(entry_type, stored version)`` → function to version + 1. ``tests/golden`` tests each function on stored bytes."""
 
 
 def upcaster(entry_type: str, version: int) -> Callable[[Upcaster], Upcaster]:
@@ -85,7 +86,7 @@ def decode(seq: int, subject: str, headers: Mapping[str, str] | None, body: byte
     """The event of one message.
 
     Raises:
-        FoldError: If the message is not in the format; names the fault without quoting text of the message.
+        FoldError: If the message is malformed; the error names the fault without quoting the message.
     """
     parsed = parse_subject(subject)
     family = parsed.family
@@ -109,7 +110,7 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
     if len(body) > MAX_ENTRY_BYTES:
         raise FoldError(f"the entry at {seq} has {len(body)} bytes, more than {MAX_ENTRY_BYTES}")
     try:
-        record = from_json(body, allow_inf_nan=False, cache_strings="keys")  # caching values, too, costs 0.5 µs
+        record = from_json(body, allow_inf_nan=False, cache_strings="keys")  # caching values as well costs 0.5 µs
     except ValueError:
         raise FoldError(f"the entry at {seq} is not JSON") from None
     if not isinstance(record, dict):
@@ -123,7 +124,9 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
     entry = plain_entry(record)
     if entry is None:
         try:
-            entry = JournalEntry.model_validate(record, extra="ignore")  # a newer version may have written more
+            entry = JournalEntry.model_validate(
+                record, extra="ignore"
+            )  # a newer version may have written further fields
         except ValidationError as error:
             fields = "; ".join(map(str, problems_of(error)[:5]))
             raise FoldError(f"the entry at {seq} is not valid: {fields}") from None
@@ -147,7 +150,7 @@ def _entry(seq: int, subject: Subject, headers: Mapping[str, str], body: bytes, 
 
 
 def _believe_subject(seq: int, subject: Subject, record: dict[str, Any]) -> None:
-    """Fill in what the body leaves out; raise ``FoldError`` where body and subject differ."""
+    """Fill in the fields that the body leaves out; raise ``FoldError`` if body and subject differ."""
     fill = record.setdefault
     if fill("workspace_id", subject.workspace) != subject.workspace:
         raise FoldError(

@@ -1,7 +1,7 @@
 """Finds the payload class of every control entry that the service publishes.
 
-Invariant: a class is found by its place alone, in a module of ``schemas`` that is called ``events`` or lies in a folder of
-that name; no list names it.
+Invariant: a class is found by its location alone: a module of ``schemas`` that is called ``events`` or lies in a folder
+of that name. There is no list of classes.
 """
 
 from __future__ import annotations

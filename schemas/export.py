@@ -14,7 +14,7 @@ _FILLED_BY_SERVICE: Final = ("id", "workspace_id", "ts")
 
 
 def stored_json_schema() -> dict[str, Any]:
-    """An entry as stored and returned. Further fields are allowed, since a newer version may have written them."""
+    """An entry as stored and returned. Unknown fields are allowed, because a newer version may have written them."""
     schema = JournalEntry.model_json_schema(mode="validation")
     return {"$schema": _DIALECT, **schema, "additionalProperties": True}
 
@@ -22,7 +22,7 @@ def stored_json_schema() -> dict[str, Any]:
 def entry_json_schema() -> dict[str, Any]:
     """An entry as submitted: only ``entry_type`` and ``summary`` are required.
 
-    The schema cannot express limits of size, depth and numbers, nor what the token permits.
+    The schema cannot express limits of size, depth and numbers, nor the rights of the token.
     """
     schema = stored_json_schema()
     schema["title"] = "JournalEntrySubmission"

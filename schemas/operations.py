@@ -7,6 +7,7 @@ from .context import operations as context
 from .core.operation import Operation
 from .documents import operations as documents
 from .entries import operations as entries
+from .erasure import operations as erasure
 from .facts import operations as facts
 from .health import operations as health
 from .learning import operations as learning
@@ -37,5 +38,6 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *sweeps.OPERATIONS,
     *models.OPERATIONS,
     *operate.OPERATIONS,
+    *erasure.OPERATIONS,
 )
 """All operations, in the order of docs/operations.md."""

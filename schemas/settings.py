@@ -3,8 +3,8 @@
 Each setting is declared once, as a field: its variable ``CREW_JOURNAL_<NAME>``, the tables in ``docs/settings.md`` and
 ``crew-journal config show`` follow from it.
 
-Invariant: ``Settings()`` reads the environment when it is created, nothing is read at import. Constants of folds are in
-in the rules of the families, versioned.
+Invariant: ``Settings()`` reads the environment when it is created, nothing is read at import. Constants of folds are
+part of the families' versioned rules.
 """
 
 from __future__ import annotations
@@ -29,49 +29,53 @@ Durability = Literal["durable", "interval"]
 
 # the writer (facts/nats.md, "Publishing")
 PUBLISH_WINDOW: Final = 1_024
-"""Unacked publishes at the same time: 38,000 to 43,000 messages/s with 512 to 1,024."""
+"""Maximum number of unacked publishes; 512 to 1,024 reach 38,000 to 43,000 messages/s."""
 ACK_TIMEOUT_S: Final = 5.0
 """Seconds until an unacked publish is sent again with the same message id."""
 PUBLISH_DEADLINE_S: Final = 30.0
 """Seconds until an append gives up with 503."""
 DEDUPE_WINDOW_S: Final = 120.0
-"""Seconds for which the broker remembers a Nats-Msg-Id; later repeats are found in the views."""
+"""Seconds for which the broker remembers a Nats-Msg-Id; the views recognise later repeats."""
 
 # the host (DESIGN §5)
 BATCH_MESSAGES: Final = 1_000
 BATCH_WAIT_S: Final = 0.05
 BATCH_BYTES: Final = 2 * 1024 * 1024
-"""Bytes of the bodies of one folded batch, unless one message alone is larger: words that no other entry has take a second
-for each MiB and 40 times their size in memory."""
+"""Bytes of the bodies of one folded batch, unless one message alone is larger: words that occur in no other entry take
+a second per MiB and 40 times their size in memory.
+"""
 REPLAY_BATCH_BYTES: Final = 8 * 1024 * 1024
-"""The same for a bulk replay: 5,000 usual entries have 2 MiB, 5,000 vectors of 384 numbers 8 MiB."""
+"""Bytes of the bodies of one batch of a bulk replay: 5,000 usual entries have 2 MiB, 5,000 vectors of 384 numbers 8 MiB."""
 REPLAY_BATCH_MESSAGES: Final = 5_000
 """Messages of one batch of a bulk replay, where latency does not matter."""
 REPLAY_LOOKAHEAD: Final = 2
 """Batches read ahead of the commit in a bulk replay, so that reading, decoding and DuckDB work in parallel."""
 FOLD_BACKOFF_S: Final = 0.2
 FOLD_BACKOFF_MAX_S: Final = 10.0
-"""Seconds before a batch that failed because of the environment is retried; doubled each time up to the second value.
+"""Seconds before a batch that failed because of the environment is retried; doubled each time, up to the second value.
 """
 PARKINGS_LIMIT: Final = 100
 """Events that a projection may park because of unexpected errors (``KeyError`` …) before it is suspended. A projection
 with a bug fails on every event; 100 dead letters (0.2 MB) are enough to find the cause.
 """
 PARKING_RECOVERY_EVENTS: Final = 100
-"""Folded events that offset one such parking: if more than one event in a hundred fails, the projection is at fault."""
+"""Number of folded events that offset one such parking: if more than 1 % of the events fail, the projection is at fault."""
 IDLE_TIDY_S: Final = 2.0
 """Seconds without a commit before DuckDB's checkpoint and the merging of postings run."""
 WAL_IDLE_BYTES: Final = 4 * 1024 * 1024
 """Size of the write-ahead log above which an idle host checkpoints."""
 WAL_BOUND_BYTES: Final = 512 * 1024 * 1024
-"""Size of the write-ahead log above which the host checkpoints at once, if DuckDB's memory does not bound it more tightly
-(``ViewStore.wal_bound``); bounds disk use and the time of the next start."""
+"""Size of the write-ahead log above which the host checkpoints at once, unless DuckDB's memory allows less
+(``ViewStore.wal_bound``). It limits disk use and the time of the next start.
+"""
 REST_LOOK_S: Final = 0.5
 """Seconds between checks whether the node is idle; then freed memory is returned to the system."""
 REST_CPU_SHARE: Final = 0.1
-"""CPU use between two checks below which the node is idle, as a share of one core; without requests it is .01."""
+"""The node is idle if it used less CPU than this between two checks, as a share of one core; without requests it uses
+.01.
+"""
 GIVE_BACK_GROWTH_BYTES: Final = 32 * 1024 * 1024
-"""Growth of the process from which on memory is returned."""
+"""Memory is returned once the process has grown by at least this many bytes."""
 MIN_SEQ_WAIT_S: Final = 5.0
 """Seconds a query waits for ``min_seq``."""
 FREE_DISK_FLOOR_BYTES: Final = 256 * 1024 * 1024
@@ -79,7 +83,7 @@ FREE_DISK_FLOOR_BYTES: Final = 256 * 1024 * 1024
 
 # connections (DESIGN §10)
 TAILS_PER_TOKEN: Final = 25
-"""Live tails of one token: a twentieth of the node's 500, so that no agent can use them up. A broken one counts for up
+"""Live tails of one token: a twentieth of the node's 500, so that no agent can use them up. A broken tail counts for up
 to 30 s.
 """
 HTTP_CONNECTIONS: Final = 768
@@ -89,53 +93,55 @@ BODIES_MB: Final = 128
 MB.
 """
 
-# budgets of the token of an agent (role AGENT or LEAD); OWNER and ADMIN have none
+# budgets of an agent's token (role AGENT or LEAD); tokens of OWNER and ADMIN have no budget
 TOKEN_MB_PER_MINUTE: Final = 16
-"""MiB of entries and documents: 100 times what the hooks of one busy session write; folded in 20 s even if no word of it is
-known."""
+"""MiB of entries and documents: 100 times what the hooks of one busy session write; folded in 20 s even if all words
+are new.
+"""
 TOKEN_ENTRIES_PER_MINUTE: Final = 30_000
 """Entries and documents: folded in 4 s if they are small."""
 TOKEN_WAITING_MB: Final = 4
-"""MiB that wait to be folded: two large requests of a client. They take 4.5 s if no word of them is known, usually 1; others
-wait for the views for 5 s (``MIN_SEQ_WAIT_S``)."""
+"""MiB that wait to be folded: two large requests of a client. Folding them takes 4.5 s if all words are new, usually 1
+s; other requests wait for the views for 5 s (``MIN_SEQ_WAIT_S``).
+"""
 TOKEN_REQUESTS: Final = 64
 """Requests of one token that are answered at the same time, streams included."""
 
 # models
 OLLAMA_DEFAULT_HOST: Final = "http://127.0.0.1:11434"
 OLLAMA_CONTAINER_HOST: Final = "http://host.docker.internal:11434"
-"""Ollama on the machine that runs the container (seed 1): used in a container if nothing listens at the default."""
+"""Ollama on the machine that runs the container (seed 1): used in a container if nothing listens on the default URL."""
 OLLAMA_DEFAULT_MODEL: Final = "nomic-embed-text"
 EMBED_DEFAULT_MODEL: Final = "text-embedding-3-small"
-"""The embedding model of an OpenAI-compatible endpoint if none is named (seed 5)."""
+"""Default embedding model of an OpenAI-compatible endpoint (seed 5)."""
 EMBED_TIMEOUT_S: Final = 15.0
 EMBED_BATCH: Final = 64
-"""Texts of one embedding call (contract §3)."""
+"""Number of texts in one embedding call (contract §3)."""
 EMBED_INPUT_BYTES: Final = 4_096
 
 # relations (contract §7)
 SIMILAR_THRESHOLD: Final = 0.8
 """Default smallest cosine of a ``similar`` relation."""
 SIMILAR_EDGES: Final = 3
-"""Most ``similar`` edges of a new entry."""
+"""Maximum number of ``similar`` edges of a new entry."""
 UPDATE_CANDIDATES: Final = 24
-"""Nearest entries of the crew that are checked for updates, whatever their cosine; those of other agents do not count. A
-check costs about 0.2 ms.
+"""Number of nearest entries that are checked for updates, at any cosine; only the agent's own entries count. A check
+takes about 0.2 ms.
 """
 CONTRADICTION_CANDIDATES: Final = 10
-"""Nearest entries that are checked for contradictions. More than the three that are linked, since many may be alike; a
-check costs about 0.2 ms.
+"""Number of nearest entries that are checked for contradictions. It exceeds the three that are linked, because many
+entries may be alike; a check takes about 0.2 ms.
 """
 JUDGE_TIMEOUT_S: Final = 20.0
 """Seconds within which a language model must judge a borderline contradiction."""
 LLM_TIMEOUT_S: Final = 120.0
 """Seconds for an answer of a chat model; a small one on a CPU reads 20,000 tokens in about a minute."""
 LLM_DEFAULT_MODEL: Final = "gpt-4o-mini"
-"""The chat model of an OpenAI-compatible endpoint if none is named (seed 5)."""
+"""Default chat model of an OpenAI-compatible endpoint (seed 5)."""
 
 
 PREFIX: Final = "CREW_JOURNAL_"
-"""Of the name of a variable."""
+"""Prefix of the names of variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +149,8 @@ class Env:
     """Annotates a setting that is read from the environment.
 
     Attributes:
-        also: Further variables, which are read if the setting's own one is absent.
-        default: The default in words, where the value does not say it.
+        also: Further variables, which are read if the setting's own variable is absent.
+        default: The default in words, if the value alone would not explain it.
     """
 
     also: tuple[str, ...] = ()
@@ -157,9 +163,9 @@ class Setting:
 
     Attributes:
         name: Name of the field.
-        help: What it is, in Markdown: the text below the field.
+        help: Help text in Markdown, from the docstring below the field.
         secret: Whether its value is never printed (``repr=False``).
-        variables: Names of its variables, its own first; empty if it is not read from the environment.
+        variables: Names of its variables, the setting's own variable first; empty if the environment is not read.
         default: The default in Markdown.
     """
 
@@ -171,7 +177,7 @@ class Setting:
 
 
 def settings_of(model: type[BaseModel], also: str | None = None) -> tuple[Setting, ...]:
-    """The settings of a model of variables; ``also`` is a second prefix under which each is read."""
+    """The settings of a model of variables; ``also`` is a second prefix under which each variable is read."""
     found = []
     for name, field in model.model_fields.items():
         env = next((mark for mark in field.metadata if isinstance(mark, Env)), Env())
@@ -193,7 +199,7 @@ def default_text(value: object) -> str:
 
 
 def environment_of(settings: Iterable[Setting]) -> dict[str, Any]:
-    """The values that the environment gives to settings; the case of a name and an empty further variable do not count."""
+    """The settings that the environment sets. The case of a name is ignored, and so are empty further variables."""
     there = {name.upper(): value for name, value in os.environ.items()}
     found: dict[str, Any] = {}
     for setting in settings:
@@ -205,7 +211,7 @@ def environment_of(settings: Iterable[Setting]) -> dict[str, Any]:
 
 
 def _cache_home() -> Path:
-    """``.cache`` of the checkout (where ``make setup`` downloads to) if it runs from its ``.venv``, else the user's."""
+    """``.cache`` of the checkout, used by ``make setup``, if Python runs from its ``.venv``; else the user's cache."""
     checkout = Path(sys.prefix).parent
     if (checkout / "deploy" / "install-nats").is_file() and (checkout / "schemas" / "settings.py").is_file():
         return checkout / ".cache"
@@ -224,13 +230,15 @@ class NodeSettings(BaseModel, use_attribute_docstrings=True):
     """Host names that requests may use in the `Host` header, separated by commas, for example behind a proxy. IP
     addresses are always accepted."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level that is logged: `debug`, `info`, `warning` or `error`. On a terminal, without this variable,
-    `warning`."""
+    """Least severe level that is logged: `debug`, `info`, `warning` or `error`. Without this variable, the level on a
+    terminal is `warning`.
+    """
     query_log: bool = True
     """Record every recall, query included, as `memory.searched`. If false, recalls have no receipt."""
     secrets: Literal["redact", "refuse", "keep"] = "redact"
-    """What is done with [credentials](#credentials) in a text that is to be stored: `redact` replaces them, `refuse`
-    refuses the text with 422, `keep` stores it. The scrubber of a workspace has precedence."""
+    """What the node does with [credentials](#credentials) in a text to be stored: `redact` replaces them, `refuse`
+    refuses the text with 422, `keep` stores it. The scrubber of a workspace has precedence.
+    """
     cache_dir: Annotated[Path, Env(default="`.cache` of the checkout, else `~/.cache/crew-journal`")] = Field(
         default_factory=_cache_home
     )
@@ -254,7 +262,7 @@ class BrokerSettings(BaseModel, use_attribute_docstrings=True):
     nats: str | None = None
     """URL of a broker of your own. If absent, the node starts and supervises one."""
     nats_user: str | None = Field(default=None, repr=False)
-    """User at that broker. Without a password it is sent as a token."""
+    """User at that broker. Without a password, the user is sent as a token."""
     nats_password: str | None = Field(default=None, repr=False)
     """Password at that broker."""
     nats_server: Annotated[Path | None, Env(default="the newest on `PATH` and in the cache")] = None
@@ -319,12 +327,15 @@ class ModelSettings(BaseModel, use_attribute_docstrings=True):
     judge_model: str | None = None
     """Chat model of the same server that judges borderline contradictions. If absent, the rule alone decides."""
     heuristic_high: Annotated[str | None, Env(("CRAWBL_MEM_HEURISTIC_HIGH",))] = None
-    """Confidence from which the classifier of the palace decides a type alone. If absent, 0.8 without a chat model,
-    else 999 (never). A value that is not a number counts as 999."""
+    """Minimum confidence with which the classifier of the palace decides a type alone. If absent, 0.8 without a chat
+    model, else 999 (never). An invalid number counts as 999.
+    """
     heuristic_low: Annotated[str | None, Env(("CRAWBL_MEM_HEURISTIC_LOW",))] = None
-    """Confidence from which the nearest centroid may decide the type. If absent, 0.5 without a chat model, else 999."""
+    """Minimum confidence with which the nearest centroid may decide the type. If absent, 0.5 without a chat model, else
+    999.
+    """
     similar_threshold: float = SIMILAR_THRESHOLD
-    """Smallest cosine similarity of a `similar` relation, above 0 and at most 1. Any other counts as 0.8."""
+    """Smallest cosine similarity of a `similar` relation, above 0 and at most 1. Any other value counts as 0.8."""
 
 
 class DocumentSettings(BaseModel, use_attribute_docstrings=True):
@@ -339,7 +350,7 @@ class DocumentSettings(BaseModel, use_attribute_docstrings=True):
     memory_provider_token: str | None = Field(default=None, repr=False)
     """Token for that service."""
     memory_file: Path | None = None
-    """TOML file that chooses the provider of individual workspaces."""
+    """TOML file that sets the provider of individual workspaces."""
 
 
 _UNITS_H: Final = {"m": 1 / 60, "h": 1.0, "d": 24.0}
@@ -387,7 +398,7 @@ class LayeredSettings(BaseModel, use_attribute_docstrings=True):
     memory_episodic_store: Literal["journal", "postgres", "redis", "dragonfly"] = "journal"
     """`journal` or `postgres`: all episodes are returned. `redis` or `dragonfly`: those within the time to live."""
     memory_episodic_ttl: Hours = Field(default=720.0, gt=0.0, allow_inf_nan=False)
-    """That time to live in hours; `90m`, `168h` and `7d` are read, too."""
+    """Time to live of episodes in hours; `90m`, `168h` and `7d` are read, too."""
 
     @model_validator(mode="after")
     def _check_layered(self) -> Self:
@@ -414,7 +425,7 @@ class LayeredSettings(BaseModel, use_attribute_docstrings=True):
 
     @property
     def episodic_ttl_hours(self) -> float | None:
-        """Hours for which episodes are returned; None for ever."""
+        """Hours for which episodes are returned; None means for ever."""
         return self.memory_episodic_ttl if self.memory_episodic_store in ("redis", "dragonfly") else None
 
 
@@ -428,18 +439,21 @@ class LimitSettings(BaseModel, use_attribute_docstrings=True):
     tails_per_token: int = Field(default=TAILS_PER_TOKEN, ge=1)
     """Live streams that one token of one workspace may have open at once. A node allows 500 in all."""
     http_connections: int = Field(default=HTTP_CONNECTIONS, ge=8)
-    """HTTP connections at once; at least 8. A new one replaces the one that has been without a request for longest."""
+    """HTTP connections at once; at least 8. Beyond the limit, a new connection replaces the connection that has been
+    idle for longest.
+    """
     bodies_mb: int = Field(default=BODIES_MB, ge=64)
     """Request bodies in memory at once, MiB; at least 64. One token may use half."""
     token_mb_per_minute: int = Field(default=TOKEN_MB_PER_MINUTE, ge=0)
     """MiB of entries and documents that a token of role AGENT or LEAD may write a minute; 0 for no limit."""
     token_entries_per_minute: int = Field(default=TOKEN_ENTRIES_PER_MINUTE, ge=0)
-    """Entries and documents that such a token may write a minute; 0 for no limit."""
+    """Entries and documents that a token of role AGENT or LEAD may write a minute; 0 for no limit."""
     token_waiting_mb: int = Field(default=TOKEN_WAITING_MB, ge=0)
-    """MiB written by such a token that may wait to be folded into the views, and the most that one request may write; 0
-    for no limit."""
+    """Maximum MiB that a token of role AGENT or LEAD has written and the views have not folded yet; also the maximum of
+    one request; 0 for no limit.
+    """
     token_requests: int = Field(default=TOKEN_REQUESTS, ge=0)
-    """Requests of such a token that may be open at once, live streams included; 0 for no limit."""
+    """Requests of a token of role AGENT or LEAD that may be open at once, including live streams; 0 for no limit."""
 
 
 class ClientSettings(BaseModel, use_attribute_docstrings=True):
@@ -460,7 +474,7 @@ class ClientSettings(BaseModel, use_attribute_docstrings=True):
 
 
 class Settings(LimitSettings, LayeredSettings, DocumentSettings, ModelSettings, BrokerSettings, NodeSettings):
-    """Settings of a node; what is not given is read from the environment."""
+    """Settings of a node; settings that are not passed are read from the environment."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -472,6 +486,6 @@ SECTIONS: Final = {
     model.__name__: settings_of(model, "CRUVERO_" if model is LayeredSettings else None)
     for model in (*reversed(Settings.__bases__), ClientSettings)
 }
-"""All variables, by the class that declares them and names their table in ``docs/settings.md``."""
+"""All variables, by the class that declares them; each class is a table in ``docs/settings.md``."""
 CLIENT_SETTINGS: Final = SECTIONS[ClientSettings.__name__]
 NODE_SETTINGS: Final = tuple(it for section in SECTIONS.values() if section is not CLIENT_SETTINGS for it in section)

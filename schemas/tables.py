@@ -1,9 +1,9 @@
 """The tables of all views: the read contract between projections and queries.
 
-Invariant: queries name tables and their columns as the row types declare them; a change is a new version of
-the projection that owns the table. ``doc`` and ``seq`` are stream sequences everywhere. Tables of the host that
-belong to no view: ``checkpoint(projection, version, seq)``, ``parkings(projection, version, strikes)``
-(``consumers/host/faults``) and ``folded_stream(stream, made)`` (``consumers/host/opening``).
+Invariant: queries use the tables and columns that the row types declare; a change is a new version of the projection
+that owns the table. ``doc`` and ``seq`` are stream sequences everywhere. Tables of the host that belong to no view:
+``checkpoint(projection, version, seq)``, ``parkings(projection, version, strikes)`` (``consumers/host/faults``) and
+``folded_stream(stream, made)`` (``consumers/host/opening``).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from .access import tables as access
 from .core.table import Table, Tables
 from .documents import tables as documents
 from .entries import tables as entries
+from .erasure import tables as erasure
 from .facts import tables as facts
 from .health import tables as health
 from .learning import tables as learning
@@ -31,6 +32,7 @@ TABLES: Final[Tables] = tuple(
         access,
         documents,
         entries,
+        erasure,
         facts,
         health,
         learning,

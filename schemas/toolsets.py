@@ -1,7 +1,7 @@
-"""Toolsets: which operations a model is offered as tools, under which names (DESIGN §10).
+"""Toolsets: the operations that models are offered as tools, and their names (DESIGN §10).
 
-Invariant: a tool is an operation under a name of ``[a-z0-9_]``; it has the operation's rules and no code of its own.
-Two sets with a tool of the same name cannot be combined.
+Invariant: a tool is an operation under a name of ``[a-z0-9_]``; it follows the operation's rules and has no code. Two
+sets with a tool of the same name cannot be combined.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .core.operation import Operation
 
 
 NARRATION: Final = "description"
-"""Argument of narrated tools: what the model is doing, in a few words. The operation does not get it."""
+"""Argument of narrated tools: what the model is doing, in a few words. It is not passed to the operation."""
 NARRATION_CHARS: Final = 80
 
 
@@ -30,10 +30,10 @@ class Tool:
         name: The tool's name.
         operation: Name of the operation.
         description: Text for the model; short, because it is sent with every prompt.
-        fields: The request's fields that are offered, in order; all but those for programs if None.
+        fields: The request's fields that are offered, in order; None offers all fields except those for programs.
         fixed: Fields that the tool sets itself.
         describe: Field → description in place of the operation's.
-        narrated: Whether the tool also takes ``description``, which says what the model is doing and is recorded only.
+        narrated: Whether the tool also takes ``description``, which says what the model is doing and is only recorded.
             In these tools an empty string in an optional field means that the field is absent.
         text: Field of the answer that is the text of the result; the other fields are its structured content. If None,
             the text is the whole answer as JSON.
@@ -193,7 +193,7 @@ PALACE_NAVIGATION_TOOLS: Final = (
     ),
     Tool("memory_graph_stats", "palace_graph", "Show figures of the graph of rooms and wings.", (), narrated=True),
 )
-"""Offered once their operations are bound to the drawers of the palace."""
+"""Tools of the palace's drawers."""
 
 DEFAULT_TOOLSETS: Final = ("core",)
 
@@ -340,7 +340,7 @@ def tools_of(names: Iterable[str]) -> tuple[Tool, ...]:
 
 
 def called(name: str) -> str:
-    """The tool that a name means: clients of the seeds write ``memory.read`` for ``memory_read``."""
+    """The tool's name for a name that a client sent: clients of the seeds write ``memory.read`` for ``memory_read``."""
     return name.replace(".", "_")
 
 
@@ -371,7 +371,7 @@ _KEPT: Final = ("type", "enum", "items", "description", "default", "minimum", "m
 
 
 def _plain(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A field's schema without what models do not need: titles, null, patterns and limits of length."""
+    """A field's schema without titles, null, patterns and length limits, which models do not need."""
     kept = {key: value for key, value in part.items() if key in _KEPT}
     if "anyOf" in part:
         kept |= next((_plain(variant) for variant in part["anyOf"] if variant.get("type") != "null"), {})

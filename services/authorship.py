@@ -1,8 +1,8 @@
-"""Who may change what another author recorded: one rule for retractions, facts and drawers.
+"""Decides who may change records of another author, for retractions, facts and drawers.
 
-Invariant: an author is known by the token under which the service recorded something, never by what a payload says.
-OWNER and ADMIN change everything; what they recorded is changed by them alone. An agent changes what it recorded itself and
-what a reactor made of its conversations, a LEAD also what agents of its crew recorded.
+Invariant: the author is determined by the token with which something was recorded, never by a payload. OWNER and ADMIN
+may change everything, and only they may change their records. An agent may change its own records and those that a
+reactor derived from its conversations; a LEAD may also change records of its crew's agents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Author:
     Attributes:
         type: ``user`` for OWNER and ADMIN, ``agent`` for LEAD and AGENT, ``system`` for a reactor.
         name: The agent, the id of the operator's token, or the reactor.
-        agent_id: The agent, also that of the conversation which a reactor read.
+        agent_id: The agent; for a reactor, the agent of the conversation that it read.
         crew_id: The crew of the token.
     """
 
@@ -43,8 +43,8 @@ def may_change(caller: Caller, author: Author, *, shared: bool = False) -> bool:
     Args:
         caller: The caller.
         author: The author.
-        shared: Whether agents keep it together, as the facts of the knowledge graph, so that each may change what another
-            one recorded.
+        shared: Whether agents share the record, like facts of the knowledge graph, so that each agent may change
+            records of others.
     """
     if caller.administers:
         return True
@@ -63,8 +63,8 @@ def check_may_change(caller: Caller, author: Author, what: str, *, shared: bool 
     Args:
         caller: The caller.
         author: The author.
-        what: What is to be changed, with its id, such as ``drawer d1``.
-        shared: As for ``may_change``.
+        what: The record to change, with its id, such as ``drawer d1``.
+        shared: As in ``may_change``.
 
     Raises:
         NotAllowed: If the caller may not change it.

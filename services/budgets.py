@@ -1,10 +1,10 @@
-"""What the token of an agent may write: bytes and entries a minute, and bytes that wait to be folded.
+"""Limits what an agent's token may write: bytes and entries per minute, and bytes that wait to be folded.
 
-Why: folding is slower than appending, and the views of all workspaces follow one stream in its order. Without a bound, 20 s
-of one agent's entries kept the documents of another workspace from being readable for six minutes.
+Folding is slower than appending, and the views of all workspaces fold one stream in order. Without limits, entries that
+one agent wrote in 20 s delayed the documents of another workspace by six minutes.
 
-Invariants: a request is refused before its first write or not at all; what it then writes is charged. Tokens of role OWNER
-and ADMIN have no budgets, nor have the service's own writes. The writer asks here, so every way of writing is counted.
+Invariants: a request is refused before its first write or not at all; all its writes are charged. Tokens of role OWNER
+and ADMIN and the service's own writes have no budgets. The writer charges the budgets, so that every write is counted.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ..schemas.core.principal import Principal
 from ..schemas.settings import TOKEN_ENTRIES_PER_MINUTE, TOKEN_MB_PER_MINUTE, TOKEN_WAITING_MB, Settings
 
 ACCOUNTS_KEPT: Final = 4_096
-"""Accounts in memory, some 500 bytes each; the one that was used least recently is dropped first."""
+"""Maximum number of accounts in memory, about 500 bytes each; the least recently used account is dropped first."""
 WAITING_RETRY_S: Final = 2.0
-"""Seconds after which a token is to try again whose bytes wait to be folded; about 2 MiB are folded meanwhile."""
+"""``Retry-After`` in seconds for a token with too many unfolded bytes; about 2 MiB are folded in this time."""
 _MINUTE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """Budgets of one token; 0 for no bound.
+    """Budgets of one token; 0 means no limit.
 
     Attributes:
         bytes_per_minute: Bytes of entries and documents.
-        entries_per_minute: How many of them.
-        waiting_bytes: Bytes of those that are not folded yet; also the most that one request may write at once.
+        entries_per_minute: Number of entries and documents.
+        waiting_bytes: Bytes that are not folded yet; also the maximum for one request.
     """
 
     bytes_per_minute: int = TOKEN_MB_PER_MINUTE << 20
@@ -43,7 +43,7 @@ class BudgetLimits:
 
     @classmethod
     def of(cls, settings: Settings) -> BudgetLimits:
-        """Those of a node."""
+        """The limits of a node."""
         return cls(
             settings.token_mb_per_minute << 20, settings.token_entries_per_minute, settings.token_waiting_mb << 20
         )
@@ -51,15 +51,15 @@ class BudgetLimits:
 
 @dataclass(slots=True)
 class _Account:
-    """What one token has written.
+    """The writes of one token.
 
     Attributes:
-        size: Bytes that count against the minute; they decrease steadily.
+        size: Bytes that count for the last minute; they decrease steadily.
         entries: Likewise.
-        at: When both were brought up to date.
-        waiting: Sequence and bytes of each write that is not known to be folded.
+        at: Time of the last update of both.
+        waiting: Sequence and bytes of each write that may not be folded yet.
         waiting_bytes: Their sum.
-        under_way: Bytes of writes that are not acked.
+        under_way: Bytes of unacked writes.
     """
 
     size: float = 0.0
@@ -95,7 +95,7 @@ class Budgets:
 
         Args:
             principal: Who asks.
-            key: What names the account; the id of the token if absent.
+            key: Key of the account; the token's id if absent.
         """
         if principal.role.administers:
             return None
@@ -114,7 +114,7 @@ class Budgets:
 
         Raises:
             OverBudget: If the token has used up a budget.
-            EntryTooLarge: If the bytes are more than may ever wait.
+            EntryTooLarge: If the bytes exceed the limit of waiting bytes.
         """
         limits, now = self._limits, self._clock()
         past = now - account.at
@@ -149,7 +149,7 @@ class Budgets:
             )
 
     def charge(self, account: _Account, seq: int, entries: int, size: int) -> None:
-        """Count what was written up to ``seq``."""
+        """Charge writes up to the sequence ``seq``."""
         account.size += size
         account.entries += entries
         if self._folded is not None:
@@ -167,7 +167,7 @@ class Budgets:
 
 
 _SETTLE_EVERY: Final = 63
-"""Mask of a number of writes between two settlings, so that an account without a bound stays small, too."""
+"""Mask for the number of writes between two clean-ups, so that an account without a limit stays small, too."""
 
 
 class Spender:
@@ -181,14 +181,14 @@ class Spender:
         self._admitted = False
 
     def admit(self, size: int = 0) -> None:
-        """Let the request write; its later writes are not refused, so that it is done as a whole or not at all.
+        """Admit the request; its later writes are not refused, so that it is done completely or not at all.
 
         Args:
             size: Bytes that it is about to write, as far as known.
 
         Raises:
             OverBudget: If the token has used up a budget.
-            EntryTooLarge: If the bytes are more than may ever wait.
+            EntryTooLarge: If the bytes exceed the limit of waiting bytes.
         """
         if not self._admitted:
             self._budgets.admit(self._account, size)
@@ -200,16 +200,16 @@ class Spender:
         self._account.under_way += size
 
     def end(self, size: int) -> None:
-        """Release them: they were written, or failed."""
+        """Release reserved bytes that were written or failed."""
         self._account.under_way -= size
 
     def charge(self, seq: int, entries: int, size: int) -> None:
-        """Count what was written, up to the sequence ``seq``."""
+        """Charge writes up to the sequence ``seq``."""
         self._budgets.charge(self._account, seq, entries, size)
 
 
 SPENDER: Final[ContextVar[Spender | None]] = ContextVar("crew_journal_spender", default=None)
-"""Whose budgets the writes of this task are charged to; None for the service's own and for tokens without budgets."""
+"""The budgets to which this task's writes are charged; None for the service and for tokens without budgets."""
 
 
 def _used_up(budget: str, limit: str, level: float, bound: int) -> OverBudget:

@@ -1,7 +1,8 @@
-"""The data directory of a node: who owns it, how clients find it, what the node is called on the broker.
+"""The data directory of a node: its lock, the files by which clients find the node, and the node's id.
 
-Invariant: one process owns a data directory at a time; ``runtime.json`` is there only while a service answers. A file of the
-directory is read without following a link or waiting for a pipe, because a directory may come with a cloned repository.
+Invariant: one process owns a data directory at a time; ``runtime.json`` exists only while a service answers. A file of
+the directory is read without following a link or waiting for a pipe, because a directory may come with a cloned
+repository.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _LOCK_PAUSE_S: Final = 0.005
 
 
 def make_private(data_dir: Path) -> None:
-    """Make the directory if it is absent, for its owner only, and its ``.gitignore``, so that git stages no secret of it."""
+    """Create the directory, accessible only by its owner, and its ``.gitignore``, so that git never stages its secrets."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -92,7 +93,7 @@ def lock(data_dir: Path) -> Callable[[], None]:
             (data_dir / RUNTIME_FILE).unlink(missing_ok=True)
             return lambda: os.close(descriptor)
         if not _took(descriptor, shared=True):
-            break  # an owner holds it, not a probe
+            break  # a service holds the lock, not a probe
         _release(descriptor)
         time.sleep(_LOCK_PAUSE_S)
     os.close(descriptor)
@@ -110,7 +111,8 @@ def lock(data_dir: Path) -> Callable[[], None]:
 def is_owned(data_dir: Path) -> bool:
     """Whether a process owns the directory now, so that its ``runtime.json`` is not left over from a killed one.
 
-    A lock that cannot be opened (of another user, or a link) counts as not held: it proves nothing about a service.
+    A lock file that cannot be opened (of another user, or a link) counts as not held, because it is no evidence of a
+    service.
     """
     try:
         descriptor = os.open(data_dir / LOCK_FILE, _READ)
@@ -123,7 +125,7 @@ def is_owned(data_dir: Path) -> bool:
 
 
 def _took(descriptor: int, *, shared: bool) -> bool:
-    import fcntl  # here: clients on Windows import this module and lock nothing
+    import fcntl  # imported late, because clients on Windows import this module and lock nothing
 
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -140,12 +142,12 @@ def _release(descriptor: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What ``runtime.json`` says of a running ``up``.
+    """The content of ``runtime.json`` of a running ``up``.
 
     Attributes:
         http: Its HTTP address.
         pid: Its process.
-        seal: Proof that it was written by a process that knows the owner's token; empty if there is none.
+        seal: Proof that the file was written by a process that knows the owner's token; empty if absent.
         nats: Its broker.
     """
 
@@ -155,14 +157,14 @@ class Running:
     nats: str = ""
 
     def sealed(self, token: str) -> str:
-        """The seal that these facts have: HMAC-SHA256 with the owner's token as the key."""
-        import hmac  # here: most hooks need none, and it takes 3 ms to import
+        """The seal of these values: HMAC-SHA256 with the owner's token as the key."""
+        import hmac  # imported late, because most hooks do not need it, and the import takes 3 ms
 
         facts = json.dumps([self.http, self.nats, self.pid])
         return hmac.new(token.encode(), facts.encode(), "sha256").hexdigest()
 
     def is_sealed_by(self, token: str | None) -> bool:
-        """Whether the seal is that of an owner's token; never, if there is no token."""
+        """Whether the seal was made with an owner's token; False without a token."""
         import hmac
 
         return bool(token) and hmac.compare_digest(self.seal.encode(), self.sealed(token or "").encode())
@@ -180,9 +182,9 @@ def announce(data_dir: Path, http: str, nats: str, token: str) -> Callable[[], N
 
 
 def read_running(data_dir: Path) -> Running | None:
-    """What ``runtime.json`` says, if a process owns the directory; it may not answer.
+    """The content of ``runtime.json`` if a process owns the directory; the service may not answer.
 
-    The port of a process that was killed may be another service's by now, which must not be sent a token.
+    After a process was killed, another service may use its port and must not get a token.
     """
     try:
         known = json.loads(small_file(data_dir / RUNTIME_FILE) or b"")
@@ -201,8 +203,11 @@ def read_owner_token(data_dir: Path) -> str | None:
 
 
 def node_id(data_dir: Path) -> str:
-    """Names this node's durable on the broker, so that several nodes on one broker each see every message."""
-    from ..schemas.core.ids import is_id, uuid7_hex  # here: hooks import this module, and uuid is slow to import
+    """The node's id, part of its durable's name, so that each of several nodes on one broker gets every message."""
+    from ..schemas.core.ids import (
+        is_id,
+        uuid7_hex,
+    )  # imported late, because hooks import this module, and uuid is slow to import
 
     path = data_dir / NODE_FILE
     with contextlib.suppress(FileNotFoundError):
@@ -215,7 +220,7 @@ def node_id(data_dir: Path) -> str:
 
 
 def subject_key(data_dir: Path) -> bytes:
-    """The key of the hash that names people in events, made at the first start.
+    """The key with which people's names are hashed in events, generated at the first start.
 
     It is not part of the journal, so a hash alone does not reveal the person; a backup contains it. All nodes of a journal
     need the same key.
@@ -229,5 +234,5 @@ def subject_key(data_dir: Path) -> bytes:
 
 
 def keep_subject_key(data_dir: Path, key: bytes) -> None:
-    """Write the key that names people, so that only the owner can read the file."""
+    """Write the key with which people's names are hashed, readable only by the owner."""
     write_private(data_dir / SUBJECT_KEY_FILE, key.hex() + "\n")

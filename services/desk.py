@@ -26,7 +26,7 @@ A = TypeVar("A", bound=BaseModel)
 
 
 class ActorFields(TypedDict):
-    """Who decided, as fields of an entry."""
+    """The actor of a decision, as fields of an entry."""
 
     actor_type: ActorType
     actor_id: str
@@ -69,7 +69,7 @@ class Caller:
 
     @property
     def actor(self) -> str:
-        """The ``actor_id`` of what the caller decides: the id of the token."""
+        """The ``actor_id`` of the caller's decisions: the id of the token."""
         return self.principal.token_id
 
     @property
@@ -99,8 +99,8 @@ class Desk:
 
     Args:
         views: Waits until projections have passed a sequence.
-        require_journal: Raises if a workspace keeps its documents elsewhere than in the journal; takes the workspace and
-            what is refused.
+        require_journal: Raises if a workspace's documents are not in the journal; takes the workspace and a description
+            of the request.
         wait_s: Seconds to wait at most.
     """
 
@@ -132,9 +132,9 @@ class Desk:
             NotAllowed: If the role or the workspace does not allow it.
             InvalidQuery: If a field of an operation that reads is wrong; ``InvalidRequest`` for the others.
             ViewsBehind: If the views do not pass ``min_seq`` in time.
-            OverBudget: If it changes something and the token has used up a budget.
-            NotByProvider: If it needs the journal and the workspace keeps its documents elsewhere.
-            CrewJournalError: What the handler raises.
+            OverBudget: If the operation changes something and the token has used up a budget.
+            NotByProvider: If the operation needs the journal and the workspace's documents are not in it.
+            CrewJournalError: Any other error of the handler.
         """
         check_access(operation.access, principal)
         request = parse(operation, raw)
@@ -142,7 +142,7 @@ class Desk:
         if operation.views and (min_seq := getattr(request, "min_seq", None)):
             await self._views.wait_for(min_seq, self._wait_s, *operation.views)
         if operation.effect is not Effect.READS and (spender := SPENDER.get()) is not None:
-            spender.admit()  # before anything is done: what is stored is not answered with an error
+            spender.admit()  # checked before anything is stored, because a stored change must not be answered with an error
         if operation.needs_journal and self._require_journal is not None:
             self._require_journal(caller.workspace_id, operation.needs_journal)
         answer: A = await self._handlers[operation.name](caller, request)
@@ -150,10 +150,10 @@ class Desk:
 
 
 def check_access(access: Access, principal: Principal) -> None:
-    """Raise if the token may not ask.
+    """Check that the token may call the operation.
 
     Raises:
-        NotAllowed: If it may not.
+        NotAllowed: If the token may not call it.
     """
     if access is Access.LEADER and principal.role is Role.AGENT:
         raise NotAllowed("a token of role AGENT may not decide this", hint="use a LEAD, OWNER or ADMIN token")
@@ -171,8 +171,8 @@ def parse(operation: Operation[Q, A], raw: Mapping[str, Any]) -> Q:
     """The request as a model.
 
     Raises:
-        InvalidQuery: If the operation reads: naming the first field that is wrong.
-        InvalidRequest: If it does not: naming every field that is wrong.
+        InvalidQuery: If the operation reads; names the first invalid field.
+        InvalidRequest: If the operation changes something; names every invalid field.
     """
     try:
         return operation.request.model_validate(raw)
@@ -181,7 +181,7 @@ def parse(operation: Operation[Q, A], raw: Mapping[str, Any]) -> Q:
 
 
 def for_effect(error: InvalidRequest, operation: Operation[Any, Any]) -> InvalidRequest | InvalidQuery:
-    """The error itself for an operation that changes something; for one that reads, an error of the first field only."""
+    """The error itself if the operation changes something; for a reading operation, an error for the first field only."""
     if operation.effect is not Effect.READS:
         return error
     first = error.problems[0]

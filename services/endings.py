@@ -1,9 +1,10 @@
-"""How a background task is ended.
+"""Ends background tasks.
 
-``consumers/endings.py`` says the same: the two may not import each other, and ``schemas`` knows no event loop.
+A copy of ``consumers/endings.py``, because the two packages may not import each other, and ``schemas`` may not use
+asyncio.
 
-Why: nats-py waits for answers with ``asyncio.wait_for``, which in Python 3.11 sometimes swallows a cancellation that arrives
-together with the answer. A caller that cancels once and then waits would wait for ever. Invariant: when ``end_task``
+nats-py waits for answers with ``asyncio.wait_for``, which in Python 3.11 sometimes swallows a cancellation that arrives
+together with the answer. A caller that cancels only once could then wait for ever. Invariant: when ``end_task``
 returns, the task is done.
 """
 
@@ -14,14 +15,14 @@ import contextlib
 from typing import Any, Final
 
 CANCEL_AGAIN_S: Final = 0.5
-"""Seconds until a task that goes on after its cancellation is cancelled again."""
+"""Seconds until a task that continues after its cancellation is cancelled again."""
 
 
 async def end_task(task: asyncio.Task[Any] | None) -> None:
-    """Cancel a task, if there is one, until it ends.
+    """Cancel a task repeatedly until it ends; None does nothing.
 
     Raises:
-        Exception: What the task raised, if it failed instead.
+        Exception: The task's own error, if it failed.
     """
     if task is None:
         return

@@ -1,7 +1,7 @@
-"""Writes what is generated: the operations as methods of both clients, the blocking client, two pages, and the JSON Schemas.
+"""Writes the generated files: the methods of both clients, the blocking client, two pages of docs, and the JSON Schemas.
 
-Why text and not a loop: editors and type checkers read it, so a misspelt argument is an error before anything runs.
-Invariant: the committed files are what this module writes; a test compares them. ``make generate`` runs it.
+The methods are generated as text, because editors and type checkers read it and report misspelt arguments. Invariant:
+the committed files are what this module writes; a test compares them. ``make generate`` runs it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _BLOCKING: Final = {
     "async ": "",
     "await ": "",
 }
-"""What differs between the client for asyncio and the blocking one."""
+"""Replacements that turn the text of the asyncio client into the blocking client."""
 
 
 def client_text() -> str:
@@ -117,7 +117,7 @@ def client_text() -> str:
 
 
 def sync_text() -> str:
-    """The module of the blocking client, made of the one for asyncio."""
+    """The module of the blocking client, generated from the asyncio client."""
     text = Path(__file__).with_name("client").joinpath("aio.py").read_text("utf-8")
     _, _, rest = text.partition('"""\n')
     for asynchronous, blocking in _BLOCKING.items():
@@ -150,7 +150,7 @@ def _method(operation: Operation[Any, Any]) -> str:
 
 
 def _in_order(operation: Operation[Any, Any]) -> list[str]:
-    """The fields of the path first: they say what the operation is about."""
+    """The fields, path fields first, because they identify the object of the operation."""
     fields = operation.request.model_fields
     return [*operation.path_fields, *(name for name in fields if name not in operation.path_fields)]
 
@@ -182,7 +182,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def type_text(annotation: Any) -> str:
-    """A field's type as a caller writes it, without constraints, which the service checks."""
+    """A field's type as source text, without constraints, which the service checks."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return type_text(arguments[0])
@@ -315,11 +315,11 @@ TABLES: Final[dict[str, dict[str, Callable[[], Iterator[str]]]]] = {
     "docs/operating.md": {"sweeps": sweeps_table},
     "docs/settings.md": {name: partial(settings_table, section) for name, section in SECTIONS.items()},
 }
-"""Page → name → table, which stands in the page between ``<!-- NAME: make generate -->`` and ``<!-- end -->``."""
+"""Page → name → table; the table is written between ``<!-- NAME: make generate -->`` and ``<!-- end -->``."""
 
 
 def with_tables(page: str, text: str) -> str:
-    """The text of a page with its tables as they are now."""
+    """The text of a page with its generated tables replaced."""
     for name, table in TABLES[page].items():
         begin, end = f"<!-- {name}: make generate -->\n", "<!-- end -->"
         head, _, rest = text.partition(begin)

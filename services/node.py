@@ -1,6 +1,6 @@
-"""What all use-cases of a node share, and the one way in which they record a decision.
+"""The shared parts of a node's use-cases, and the method with which they record decisions.
 
-Invariant: what is stored is not answered with an error. A decision that the views do not show in time is answered with its
+Invariant: a stored decision is never answered with an error. If the views do not show it in time, the answer has its
 sequence and ``visible`` false; a later request can pass the sequence as ``min_seq``.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .recall.recall import RecallService
 
 Answers = tuple[tuple[Operation[Any, Any], Callable[..., Awaitable[Any]]], ...]
-"""The operations of a family, each with the method that answers it; the class of the method is made from the node."""
+"""The operations of a family, each with the method that answers it; the method's class is created from the node."""
 T = TypeVar("T")
 
 
@@ -45,15 +45,15 @@ class Embedders(Protocol):
 
     @property
     def runnable(self) -> Collection[str]:
-        """Models that this node would run as it is set up."""
+        """Models that this node's configuration can run."""
         ...
 
     def running(self, model: str) -> Embedder | None:
-        """The embedder of a model, made if there is none yet; None if the node does not embed."""
+        """The embedder of a model, created if necessary; None if the node does not embed."""
         ...
 
     async def release(self, model: str) -> None:
-        """Close a model that is not wanted any more."""
+        """Close a model that is no longer wanted."""
         ...
 
     def wanted(self) -> Mapping[str, int]:
@@ -84,8 +84,8 @@ class Decided:
     Attributes:
         id: The id of its entry.
         seq: Its sequence.
-        visible: Whether the views that were waited for show it; false if none was.
-        duplicate: Whether the same decision was recorded before; ``seq`` is then the first one's.
+        visible: Whether the awaited views show it; false if no view was awaited.
+        duplicate: Whether the same decision was recorded before; ``seq`` is then the first record's sequence.
     """
 
     id: str
@@ -110,7 +110,7 @@ class Node:
         settings: Of the node.
         clock: The time now, UTC.
         subject_key: The key of the hash that names people.
-        ends: Closes what use-cases open.
+        ends: Closes resources of use-cases.
         wait_s: Seconds to wait until the views show a decision.
     """
 
@@ -130,13 +130,13 @@ class Node:
     _made: dict[type[Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     def use(self, kind: type[T]) -> T:
-        """The use-case of a class: the one that the node has, made from the node at the first call."""
+        """The node's instance of a use-case class, created at the first call."""
         if kind not in self._made:
             self._made[kind] = cast("Callable[[Node], T]", kind)(self)
         return cast("T", self._made[kind])
 
     def put(self, kind: type[T], part: T) -> T:
-        """Let ``use`` return a part that is made of more than the node."""
+        """Set the instance that ``use`` returns, for a class that needs more than the node."""
         self._made[kind] = part
         return part
 
@@ -152,28 +152,28 @@ class Node:
         """Record a decision, and wait until the views show it.
 
         Args:
-            caller: Who decides; None for the service itself.
-            payload: What is decided.
+            caller: The caller who decides; None for the service itself.
+            payload: The decision.
             summary: One line for the reader of the journal.
-            *projections: The views that are waited for; not waited if none is named.
+            *projections: The views to wait for; if none is named, the call does not wait.
             workspace_id: The workspace; the caller's if absent.
             **fields: Further fields of the entry.
 
         Raises:
-            EntryConflict: If ``entry_id`` is taken by another decision.
-            InvalidEntry: If a text of it holds credentials which the workspace refuses.
-            BrokerUnavailable: If no ack came within the bound.
+            EntryConflict: If ``entry_id`` belongs to another decision.
+            InvalidEntry: If a text has credentials that the workspace refuses.
+            BrokerUnavailable: If no ack came in time.
         """
         if caller is not None:
             workspace_id = workspace_id or caller.workspace_id
             fields = {**caller.actor_fields, **fields}
-        assert workspace_id is not None  # the service itself names it
+        assert workspace_id is not None  # calls of the service always name it
         recorded = await self.journal.record(workspace_id, payload, summary=summary, **fields)
         visible = bool(projections) and await self.shows(recorded.seq, *projections)
         return Decided(recorded.id, recorded.seq, visible, recorded.duplicate)
 
     async def shows(self, seq: int, *projections: str, wait_s: float | None = None) -> bool:
-        """Whether the projections (all if none is named) have passed a sequence, or pass it within ``wait_s``."""
+        """Whether the projections (by default all) have passed a sequence, or pass it within ``wait_s`` seconds."""
         with contextlib.suppress(ViewsBehind):
             await self.views.wait_for(seq, self.wait_s if wait_s is None else wait_s, *projections)
             return True

@@ -1,4 +1,4 @@
-"""The parts of a node: each is started, stopped, and reports figures and trouble.
+"""The parts of a node: each can be started and stopped, and reports figures and problems.
 
 Invariant: parts are stopped in reverse order of starting; status, readiness and metrics ask every part in the same way.
 """
@@ -64,7 +64,7 @@ class Parts:
         return self.keep(name, part)
 
     def keep(self, name: str, part: _P) -> _P:
-        """Add a part that the caller starts later; it is stopped as if it had started now."""
+        """Add a part that the caller starts later; its place in the order of stopping is determined now."""
         self._stack.push_async_callback(part.stop)
         self._parts[name] = part
         return part
@@ -72,7 +72,7 @@ class Parts:
     def show(
         self, name: str, figures: Callable[[], Any] = lambda: None, trouble: Callable[[], str | None] = lambda: None
     ) -> None:
-        """Add a part that is started and stopped elsewhere."""
+        """Add figures of a part that is started and stopped by other code."""
         self._parts[name] = _Shown(figures, trouble)
 
     def troubles(self) -> list[str]:
@@ -80,9 +80,9 @@ class Parts:
         return [trouble for part in self._parts.values() if (trouble := part.trouble) is not None]
 
     async def figures(self, *names: str) -> dict[str, Any]:
-        """Name → figures of the parts with a section; of those named, if any are.
+        """Name → figures of the parts with a section; only of the named parts, if names are given.
 
-        All are asked at once: while the broker is away, each part that asks it waits until its time is up.
+        All are queried concurrently, because parts that ask an unavailable broker wait for their whole time-out.
         """
         wanted = names or tuple(self._parts)
         gathered = await asyncio.gather(*(_figures_of(self._parts[name]) for name in wanted))

@@ -1,7 +1,8 @@
 """Faults as bodies of answers (problem+json, RFC 9457), and the JSON of requests as values, over HTTP or NATS.
 
 Invariant: a body never holds a stack, a path, a query or text of an entry; what happened inside is in the log under the
-same ``trace_id``. ``facts`` of a document that would be too large hold its present text for a caller that may write it.
+same ``trace_id``. ``facts`` of a document that would be too large contain its current text for a caller that may write
+it.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def _may_exceed_64_bits(body: bytes | bytearray) -> bool:
 
 
 def _refuse_large_numbers(body: bytes | bytearray) -> None:
-    """Read the body once more, with numbers of any size, and name the fields that hold one that is too large."""
+    """Parse the body again with numbers of any size, and name the fields with a number that is too large."""
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError:

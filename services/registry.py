@@ -70,7 +70,7 @@ class Registry:
             return
         async with self._loading:
             if (generation := self._views.generation) != self._generation:
-                self._agents, self._crews = {}, {}  # commits from here on are kept beside what is read
+                self._agents, self._crews = {}, {}  # later commits are added to the rows that are read
                 agents, crews = await asyncio.to_thread(self._read)
                 _keep(self._agents, agents)
                 _keep(self._crews, crews)

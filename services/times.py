@@ -16,7 +16,7 @@ _BARE: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?\Z")
 
 
 def span_of(text: str) -> timedelta | None:
-    """The time span that ``90s``, ``30m``, ``2h``, ``7d`` or ``4w`` says; None if it is not one.
+    """The time span in a text such as ``90s``, ``30m``, ``2h``, ``7d`` or ``4w``; None if it is not a time span.
 
     Raises:
         OverflowError: If it is too long.
@@ -35,7 +35,7 @@ def moment_of(text: str, field: str, now: datetime | None = None, *, end: bool =
         end: Whether a day means its last millisecond, not its first.
 
     Raises:
-        InvalidQuery: If it has none of the three forms, or is not a time that exists.
+        InvalidQuery: If the text has none of the three forms, or the time does not exist.
     """
     try:
         if (ago := span_of(text)) is not None:

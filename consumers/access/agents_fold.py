@@ -1,6 +1,7 @@
-"""``agents`` and ``crews``: the registration of each, at present and at any sequence.
+"""``agents`` and ``crews``: the registrations of agents and crews, with their history.
 
-Invariant: a registration is whole, so the last one of an agent or crew counts; the first says since when it is known.
+Invariant: a registration contains all settings, so that the last registration of an agent or crew counts; the first
+gives the time of registration.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class AgentsProjection:
     folds: ClassVar = (AgentRegistered, CrewRegistered)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Let each registration succeed the one before it, in stream order."""
+        """Add each registration, which ends the previous one, in stream order."""
         for event, payload in decisions(batch, *self.folds):
             if isinstance(payload, AgentRegistered):
                 _register_agent(event, payload, tx)

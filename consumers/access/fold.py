@@ -1,8 +1,8 @@
-"""``tokens``: the tokens, as SHA-256 of their random bits.
+"""``tokens``: the tokens, stored as SHA-256 of their random bits.
 
-Invariant: a token of a workspace comes from that workspace or from ``_system``, one for all workspaces from ``_system``
-only; a token id is bound once; on NATS only tokens that are bound to one agent count. An event that violates this is
-parked.
+Invariant: the event of a workspace's token must be in that workspace or in ``_system``, the event of a token for all
+workspaces in ``_system``; a token id is bound once; only tokens that are bound to an agent are valid on NATS. An event
+that violates this is parked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TokensProjection:
     folds: ClassVar = (TokenCreated, TokenNatsAllowed, TokenRevoked)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Record mintings and revocations in stream order."""
+        """Record created and revoked tokens in stream order."""
         for event, payload in decisions(batch, *self.folds):
             if isinstance(payload, TokenCreated):
                 self._created(event, payload, tx)
@@ -79,7 +79,7 @@ class TokensProjection:
             tx.replace(TOKENS, [known._replace(revoked_ms=event.ts_ms)])
 
     def _known(self, event: EntryRecorded, token_id: str, decision: str, tx: FoldTransaction) -> TokenRow:
-        """The token of a decision, if the decision's workspace may take it."""
+        """The token of a decision, if the decision's workspace may decide about it."""
         known = tx.get(TOKENS, token_id=token_id)
         if not known or event.workspace_id not in (SYSTEM_WORKSPACE, known[0].workspace_id):
             raise FoldError(f"the workspace of the {decision} at {event.seq} has no token {token_id}")

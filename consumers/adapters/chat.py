@@ -38,8 +38,8 @@ A = TypeVar("A", bound=BaseModel)
 def answer_of(text: str, form: type[A]) -> A | None:
     """The answer in a text; None if absent.
 
-    The whole text is tried first, then the text from its first ``{`` to its last ``}``, then from its first ``[`` to its
-    last ``]``, the outer one of the two first. A list is accepted where the form has a single field.
+    The whole text is tried first, then the text from its first ``{`` to its last ``}``, or from its first ``[`` to its
+    last ``]``; the outer pair is tried first. A list is accepted if the form has a single field.
     """
     for part in _parts(text):
         try:
@@ -53,7 +53,7 @@ def answer_of(text: str, form: type[A]) -> A | None:
 
 
 def closed_schema(form: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of a form as the strict mode of OpenAI wants it: all fields required, no others."""
+    """The JSON schema of a form for OpenAI's strict mode: all fields required, no others allowed."""
     closed: dict[str, Any] = _close(form.model_json_schema())
     return closed
 
@@ -76,7 +76,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 MAX_ANSWER_BYTES: Final = 1024 * 1024
-"""Bytes of a response that are read; an answer of 2,048 tokens has about 10,000."""
+"""Maximum bytes of a response; an answer of 2,048 tokens has about 10,000."""
 _KEY: Final = "CREW_JOURNAL_LLM_API_KEY"
 _OLLAMA_CONTEXT: Final = 4_096
 """Tokens of context that Ollama gives a model by default; it cuts longer prompts without an error."""
@@ -152,7 +152,7 @@ class HttpChat(ABC):
 
     @abstractmethod
     def _path(self, base: str) -> str:
-        """Where requests go, from the path of the base URL."""
+        """The path of requests, derived from the path of the base URL."""
 
     @abstractmethod
     def _body(self, prompt: Prompt, schema: dict[str, Any]) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class OpenAiChat(HttpChat):
 def chat_model_of(
     settings: Settings, model: str | None = None, *, timeout_s: float = LLM_TIMEOUT_S
 ) -> ChatModel | None:
-    """The chat model that the settings name; None if they name none.
+    """The chat model in the settings; None if they name no model.
 
     Args:
         settings: With a base URL, an OpenAI-compatible endpoint is used, else Ollama.

@@ -68,10 +68,10 @@ async def choose_embedder(
     Args:
         kind: The setting.
         ollama_host: URL or HOST:PORT of Ollama.
-        ollama_model: The model to use, unless one of Ollama's is pinned.
+        ollama_model: The model to use, unless one of Ollama's models is pinned.
         cache_dir: Directory of MiniLM.
         endpoint: An OpenAI-compatible server.
-        endpoint_model: The model to use of it, unless one of its models is pinned.
+        endpoint_model: The model to use there, unless one of its models is pinned.
         pinned_model: Model id of the last activation, or None.
         switched: Whether an operator switched to that model by command.
 
@@ -126,7 +126,7 @@ _CONTAINER_MARKS: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
 async def ollama_host_of(
     configured: str, *, fallback: str = OLLAMA_CONTAINER_HOST, marks: Sequence[Path] = _CONTAINER_MARKS
 ) -> str:
-    """The address of Ollama: the configured one, or in a container whose own has none, that of the machine around it.
+    """The address of Ollama: the configured address, or the host machine's if a container has no Ollama of its own.
 
     An address that an operator set is never replaced: only the default is.
     """

@@ -37,8 +37,8 @@ from .minilm_weights import MODEL_ID, find_minilm
 
 QUANTISER: Final = 1
 PASSAGE_PIECES: Final = 126
-"""Word pieces of the first passage; the others of the 256 that the model reads are the second. Recall@10 on entries of
-eight joined turns is .867; with a cut at the end of a sentence .868, with separate passes .865.
+"""Number of word pieces of the first passage; the rest of the 256 that the model reads is the second passage. Recall@10
+on entries of eight joined turns is .867; with a cut at the end of a sentence .868, with separate passes .865.
 """
 NO_TOKENS: Final = TokenBits(QUANTISER, b"", DIM, 0)
 _MEAN_FILE: Final = "minilm_mean.json"

@@ -145,12 +145,12 @@ def download_wheel(package: str, version: str, folder: Path, hashes: Sequence[st
 
     Args:
         package: Its name in the index.
-        version: The one version that is taken.
-        folder: Where the wheel goes.
+        version: The exact version.
+        folder: Folder for the wheel.
         hashes: SHA-256 of the wheels that are accepted, one for each platform; any wheel if empty.
 
     Raises:
-        DownloadFailed: If there is none, its hash differs, or it takes too long.
+        DownloadFailed: If there is no wheel, its hash differs, or the download takes too long.
     """
     folder.mkdir(parents=True)
     requirements = folder / "wanted.txt"
@@ -192,7 +192,7 @@ def download_wheel(package: str, version: str, folder: Path, hashes: Sequence[st
 
 
 def _python_with_pip(folder: Path) -> str:
-    """This Python, or, where it has no pip (environments of uv), one in a temporary environment that has."""
+    """This Python or, if it lacks pip (environments of uv), a Python in a temporary environment with pip."""
     if importlib.util.find_spec("pip") is not None:
         return sys.executable
     venv.create(folder / "pip", with_pip=True)

@@ -28,9 +28,9 @@ from .served import (
 )
 
 MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of an answer that are read; 64 vectors of 4,096 numbers have about 6 MB."""
+"""Maximum bytes of an answer; 64 vectors of 4,096 numbers have about 6 MB."""
 LONGEST_WAIT_S: Final = 60.0
-"""Most seconds that ``Retry-After`` counts for; the reactors' own pauses are as long."""
+"""Maximum seconds of ``Retry-After`` that are respected; the reactors' own pauses are equally long."""
 _NAMING: Final = Naming(
     "the server",
     "CREW_JOURNAL_EMBED_BASE_URL to a URL such as https://api.openai.com/v1",
@@ -108,7 +108,7 @@ def _in_order(data: list[dict[str, Any]]) -> list[list[float]]:
     """The vectors by their ``index``.
 
     Raises:
-        ValueError: An index is missing or there twice, or a vector holds something else than numbers.
+        ValueError: An index is missing or repeated, or a vector contains something other than numbers.
     """
     vectors = {item["index"]: item["embedding"] for item in data}
     if sorted(vectors) != list(range(len(data))):

@@ -30,9 +30,9 @@ class EmbedderOutcome:
         error: Class name of the last failure, or ``EmbedderSlow``; None unless degraded.
         message: Description of the failure; None unless degraded.
         hint: What to do; None unless degraded.
-        since: When the present run of failures began, UTC; None unless degraded.
-        consecutive_failures: Length of that run.
-        last_success: When a call last succeeded, UTC; None if none has.
+        since: When the current series of failures began, UTC; None unless degraded.
+        consecutive_failures: Length of that series.
+        last_success: UTC time of the last successful call; None if no call has succeeded.
         rejected_inputs: Number of texts that the model refused; these are not failures.
     """
 
@@ -58,7 +58,7 @@ class ObservedEmbedder:
     """An `Embedder` (see `schemas.core.ports`) that forwards every call and records the outcome of the last one.
 
     Args:
-        inner: The embedder; closed with this one, after the last call under way.
+        inner: The embedder; closed with this object, after the last running call.
         clock: The time now, UTC.
     """
 
@@ -82,7 +82,7 @@ class ObservedEmbedder:
 
     @property
     def token_quantiser(self) -> int | None:
-        """The inner embedder's; None if it computes no token bits."""
+        """The inner embedder's quantiser; None if it computes no token bits."""
         return self._inner.token_quantiser if isinstance(self._inner, TokenEmbedder) else None
 
     @property
@@ -142,7 +142,7 @@ class ObservedEmbedder:
         await self._observe(self._inner.probe(), rejection_is_failure=True)
 
     async def close(self) -> None:
-        """Close the inner embedder, or let the last call under way do so; does not change the outcome."""
+        """Close the inner embedder now or after its last running call; does not change the outcome."""
         self._closing = True
         if not self._calls:
             await self._inner.close()

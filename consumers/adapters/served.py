@@ -1,4 +1,4 @@
-"""Embedders behind a server: what they send and what counts as an answer.
+"""Base of embedders behind a server: builds requests and checks answers.
 
 Invariant: an answer has one vector per text, of constant dimension, finite, non-zero and L2-normalised.
 """
@@ -27,7 +27,7 @@ seconds. A full batch of 64 may take 141 s.
 PROBE_TEXT: Final = "Is the embedder there?"
 FLOAT32_LE: Final = np.dtype("<f4")
 OPENAI_PREFIX: Final = "openai/"
-"""Begins the names of models of the OpenAI-compatible server; a model of Ollama may have the same name without it."""
+"""Prefix of the names of the OpenAI-compatible server's models, which distinguishes them from Ollama's models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class ServedEmbedder(ABC):
     """An `Embedder` (see `schemas.core.ports`) behind a server; connects at the first call.
 
     Args:
-        model_id: Name of the model here.
+        model_id: Name of the model in the journal.
         model: Name of the model at its server.
         timeout_s: Time for one text, in seconds. A batch of n texts has ``timeout_s + (n - 1) ·
             EXTRA_TEXT_TIMEOUT_S``.
@@ -157,7 +157,7 @@ class ServedEmbedder(ABC):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a server's address is of this machine, which no proxy reaches."""
+    """Whether a server's address is on this machine, which no proxy can reach."""
     name = _split(host).hostname or "localhost"
     try:
         address = ipaddress.ip_address(name)
@@ -167,7 +167,7 @@ def is_loopback(host: str) -> bool:
 
 
 async def is_closed(host: str) -> bool:
-    """Whether the port of a server on this machine refuses connections; False where that is not certain."""
+    """Whether the port of a server on this machine refuses connections; False if uncertain."""
     try:
         where = _split(host)
         if where.port is None or not is_loopback(host):
@@ -182,7 +182,7 @@ async def is_closed(host: str) -> bool:
 
 
 async def listens(host: str, within_s: float = 1.0) -> bool:
-    """Whether a server takes connections at an address, which may be that of another machine."""
+    """Whether a server accepts connections at an address, possibly of another machine."""
     try:
         where = _split(host)
         async with asyncio.timeout(within_s):
@@ -203,7 +203,7 @@ def _split(host: str) -> SplitResult:
 CONNECT_TIMEOUT_S: Final = 5.0
 """Seconds to connect; our event loop may be busy for one second. Starts and recalls have shorter limits of their own."""
 SHOWN_CHARS: Final = 200
-"""Characters of a server's error text that are kept."""
+"""Maximum characters of a server's error text."""
 OK: Final = 200
 NOT_FOUND: Final = 404
 REFUSED: Final = frozenset({401, 403})
@@ -213,7 +213,7 @@ INPUT_STATUSES: Final = frozenset({400, 413, 422})
 
 
 class AnswerTooLong(Exception):
-    """The answer has more bytes than are read."""
+    """The answer exceeds the limit of bytes."""
 
 
 class BrokenOff(Exception):
@@ -225,10 +225,10 @@ class Naming:
     """The words of a server's errors.
 
     Attributes:
-        server: What it is called.
+        server: Name of the server.
         setting: The variable that names it, and an example: ``OLLAMA_HOST to http://HOST:PORT``.
         key: The variable of its key.
-        unavailable: The error while it cannot be used.
+        unavailable: The error class for an unavailable server.
     """
 
     server: str
@@ -251,13 +251,13 @@ class JsonServer:
 
     Args:
         base_url: URL of the server; without a scheme, HTTP.
-        path_of: The path of the requests, from that of the base URL, which has no slash at its end.
+        path_of: Converts the path of the base URL (without a slash at its end) to the path of requests.
         naming: The words of errors.
         api_key: Sent as a bearer token; None for none.
         max_bytes: Most bytes of an answer.
 
     Raises:
-        CrewJournalError: ``base_url`` is not a valid URL; as ``naming`` says.
+        CrewJournalError: ``base_url`` is not a valid URL; ``naming`` has the class of the error.
     """
 
     def __init__(
@@ -286,8 +286,8 @@ class JsonServer:
         Raises:
             AnswerTooLong: The answer is longer than ``max_bytes``.
             BrokenOff: The connection ended within the answer.
-            CrewJournalError: The server cannot be reached, or did not answer within ``limit_s`` seconds; as ``naming``
-                says.
+            CrewJournalError: The server cannot be reached, or did not answer within ``limit_s`` seconds; ``naming`` has
+                the class of the error.
         """
         naming = self._naming
         try:
@@ -305,7 +305,7 @@ class JsonServer:
             ) from error
 
     def fault(self, reply: Reply, model: str) -> tuple[str, str]:
-        """The message and the hint of an error for a reply with another status than 200."""
+        """The message and the hint of an error for a reply with a status other than 200."""
         text = reply.content.decode("utf-8", "replace")
         text = (text.replace(self._key, "…") if self._key else text)[:SHOWN_CHARS]
         hint = "read the server's log, and check the URL"

@@ -1,9 +1,9 @@
 """``journal_entries``: every admitted entry, for lists, counts and single lookups; ``journal_entries_archived``.
 
-Invariant: one row an entry, in one of both tables, appended in order of ``seq``; a write of a document is listed as one of
-``memory.updated``, once by its id. A row leaves for the archive when a compaction names it. Otherwise only ``embeddable``
-changes: a reindex activates a version of the embed policy in its workspace, and the workspace's settings say whether speech
-is embedded. Either recomputes the column for earlier entries and applies to later ones.
+Invariant: each entry has one row in one of the two tables, appended in order of ``seq``; a document write is listed
+once as an entry of type ``memory.updated``. A compaction moves rows to the archive. Otherwise only ``embeddable``
+changes: a reindex activates a version of the embed policy in its workspace, and the workspace's settings decide whether
+speech is embedded. Both recompute the column for earlier entries and apply to later entries.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _LIKE_FIELDS: Final = tuple(
     for name in EntryRow._fields
     if name in JournalEntry.model_fields and name not in {"payload", "refs", "supersedes"}
 )
-"""Columns that hold the entry's field of the same name as it is."""
+"""Columns that are copied from the entry's field of the same name."""
 _OF_EVENT: Final = ("seq", "ts_ms", "control", "published_ms", "size", "publisher")
-"""Columns that hold the event's own."""
+"""Columns that are copied from the event."""
 _JUDGE: Final = f"UPDATE {ENTRIES} SET embeddable = NOT embeddable WHERE seq IN (SELECT unnest(?::UBIGINT[]))"
 _TYPES: Final = f"SELECT DISTINCT entry_type FROM {ENTRIES} WHERE workspace_id = ? ORDER BY 1"
 _JUDGE_SPEECH: Final = f"""UPDATE {ENTRIES} SET embeddable = $2
@@ -75,7 +75,7 @@ class EntriesProjection:
     folds: ClassVar = (EntryRecorded, DocumentWritten, ReindexRequested, WorkspaceConfigured, MemoryCompacted)
 
     def prepare(self, batch: Batch) -> None:
-        """Cut the batch's texts ahead of the transaction."""
+        """Tokenise the batch's texts before the transaction."""
         if batch.entries:
             batch_tokens(batch)
 
@@ -114,7 +114,7 @@ class EntriesProjection:
             _archive(compacted, tx)
 
     def _shown(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> list[EntryRecorded]:
-        """The entries as which writes are listed; repeats are left out."""
+        """The entries that list document writes; repeats are left out."""
         named = [(name_key((write.workspace_id, write.write_id)), write) for write in writes]
         seen = {row.key for row in tx.find(SHOWN_WRITES, [key for key, _ in named])}
         first = {key: write for key, write in reversed(named) if key not in seen}
@@ -122,9 +122,9 @@ class EntriesProjection:
         return [updated_entry(write) for write in first.values()]
 
     def _in_force(self, decisions: Sequence[EntryRecorded], tx: FoldTransaction) -> dict[str, EmbedPolicyRow]:
-        """Apply the decisions of the batch; workspace → the settings in force at the batch's end.
+        """Apply the decisions of the batch; returns workspace → settings at the batch's end.
 
-        A decision judges everything before it, so the last one of a batch judges all of the batch.
+        A decision applies to all earlier entries, so the last decision of a batch applies to the whole batch.
         """
         before: dict[str, EmbedPolicyRow] = {row.workspace_id: row for row in tx.whole(EMBED_POLICIES)}
         after = dict(before)
@@ -170,7 +170,7 @@ class EntriesProjection:
 
 
 def _judge_speech(workspace: str, old: EmbedPolicyRow, new: EmbedPolicyRow, tx: FoldTransaction) -> None:
-    """Set ``embeddable`` of the types that are speech before or after a decision, where it changes them."""
+    """Update ``embeddable`` of types that count as speech before or after a decision."""
     before, after = (
         POLICIES[rule.policy].is_speech if embeds_speech(rule.policy, rule.chat_choice) else _nothing
         for rule in (old, new)
@@ -188,7 +188,7 @@ def _nothing(_entry_type: str) -> bool:
 
 
 def _archive(compacted: Sequence[Compaction], tx: FoldTransaction) -> None:
-    """Move the entries that compactions name, each by the first that names it; no hot index holds these types."""
+    """Move the entries that compactions name to the archive, each once; in-memory indexes do not contain these types."""
     by_workspace: dict[str, dict[int, Compaction]] = {}
     for one in compacted:
         named = by_workspace.setdefault(one.event.workspace_id, {})

@@ -1,10 +1,10 @@
-"""``postings``: which entry holds which term how often, as plain tables (facts/duckdb.md, "Full text").
+"""``postings``: the frequency of each term in each entry, in plain tables (facts/duckdb.md, "Full text").
 
-Invariant: the set of postings is a function of the entries; which of them lie in the tail, in a sealed run or in a
-merged one is layout, which the digest does not see. A term is a 64-bit hash, so no dictionary remembers erased words.
+Invariant: the set of postings is a function of the entries; their distribution over tail, sealed runs and merged runs
+is only layout and not part of the digest. A term is a 64-bit hash, so no dictionary remembers erased words.
 
-Small batches go to ``postings_tail``. When it is long enough it becomes a run of ``postings`` sorted by (ws, term, doc),
-a large batch at once does; ten runs of one size are merged into one when the host is idle.
+Small batches go to ``postings_tail``. When the tail is long enough, it becomes a run of ``postings``, sorted by (ws,
+term, doc); a large batch becomes a run at once. Ten runs of one size are merged when the host is idle.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from ..folds.words import BatchTokens, KnownWords, batch_tokens, batch_words
 from ..projection import SHARED_POSTINGS, Batch, FoldTransaction
 
 SEAL_POSTINGS: Final = 150_000
-"""Postings of the tail before it is sealed: 4,000 entries of 40 words; sorting them takes 25 ms."""
+"""Number of postings at which the tail is sealed: 4,000 entries of 40 words; sorting them takes 25 ms."""
 SEAL_CHECK: Final = 256
-"""Sequences between looks at the tail's length, which cost 0.6 ms each: as much as writing a small batch to it."""
+"""Number of sequences between checks of the tail's length; a check costs 0.6 ms, as much as writing a small batch."""
 MERGE_FACTOR: Final = 10
-"""Runs of one level that are merged (facts/duckdb.md: a query over ten runs costs twice one over one)."""
+"""Number of runs of one level that are merged (facts/duckdb.md: a query over ten runs costs twice as much as over one)."""
 MERGE_POSTINGS: Final = 4_000_000
-"""Largest merge, about 2 s of the writer; sorting more would hold fresh entries up for too long."""
+"""Maximum postings of a merge, about 2 s of the writer thread; a larger merge would delay new entries too long."""
 RUNS_BOUND: Final = 60
-"""Runs from which a fold merges by itself, because the host is never idle; 250,000 entries in a row."""
+"""Number of runs at which a fold merges although the host is not idle: 250,000 entries without a pause."""
 
 _COLUMNS: Final = POSTINGS.names
 _MERGED: Final = "merged_postings"
-"""Holds a merge while it is sorted."""
+"""Temporary table in which a merge is sorted."""
 Ints = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
@@ -125,7 +125,7 @@ class FulltextProjection:
         workspaces, workspace = np.unique(
             np.fromiter((_workspace_hash(e.workspace_id) for e in batch.entries), np.uint64, n), return_inverse=True
         )
-        # one sort of one integer gives the order of a sealed run: (ws, term, doc)
+        # sorting by one integer gives the order of a sealed run: (ws, term, doc)
         width = max(len(terms), 1)
         keys = (workspace[entry] * width + term) * n + entry
         keys.sort()
@@ -153,7 +153,7 @@ class FulltextProjection:
         tx.execute(f"INSERT INTO {RUNS} VALUES (?, ?, ?)", [first, last, size])
 
     def _merge(self, tx: FoldTransaction) -> bool:
-        """Merge the newest ``MERGE_FACTOR`` runs if none of them is ten times the newest; whether it did."""
+        """Merge the newest ``MERGE_FACTOR`` runs unless one is ten times as large as the newest; whether it merged."""
         runs = tx.rows(f"SELECT first_doc, last_doc, size FROM {RUNS} ORDER BY first_doc DESC LIMIT {MERGE_FACTOR}")
         if len(runs) < MERGE_FACTOR or max(run[2] for run in runs) >= MERGE_FACTOR * runs[0][2]:
             return False
@@ -175,7 +175,7 @@ class FulltextProjection:
 
 
 def _bounded(term: Ints, entry: Ints, n: int) -> tuple[Ints, Ints, Ints]:
-    """The first ``MAX_TOKENS`` terms of each of ``n`` entries, which ascend, and how many those are."""
+    """The first ``MAX_TOKENS`` terms of each of ``n`` ascending entries, and their numbers."""
     lengths = np.bincount(entry, minlength=n)
     if len(lengths) and lengths.max() > MAX_TOKENS:
         starts = np.cumsum(lengths) - lengths

@@ -1,8 +1,9 @@
 """Archives old entries of noisy types when a compaction sweep is due (contract §11).
 
-Why the event names sequences: the archived entries must not depend on when a fold runs. Invariants: one ``memory.compacted``
-names entries of one crew, UTC day and type; its id follows from the tick and its first sequence, so a sweep that runs twice
-archives once; nothing is removed except by the folds of these events, each in one transaction with the archive's rows.
+The event names sequences, because the archived entries must not depend on when a fold runs. Invariants: a
+``memory.compacted`` names entries of one crew, UTC day and type; its id is derived from the tick and its first
+sequence, so that a repeated sweep archives once; only the folds of these events remove rows, in the same transaction in
+which they add the archive's rows.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _MEMBERS: Final = f"""SELECT crew_id, floor(ts_ms / {DAY_MS})::BIGINT AS day, en
         strlen(summary) - strlen(left(summary, {SUMMARY_CHARS})) + strlen(payload) - strlen(left(payload, {PAYLOAD_CHARS}))
     {_OLD} AND ts_ms >= $first_day::BIGINT * {DAY_MS} AND ts_ms < ($last_day::BIGINT + 1) * {DAY_MS} ORDER BY seq"""
 _READ_ENTRIES: Final = 10_000
-"""Entries from which on no further bucket is read with others: each read scans the entries once."""
+"""Minimum number of entries per read: buckets are read together, because each read scans all entries."""
 
 
 @dataclass(frozen=True, slots=True)

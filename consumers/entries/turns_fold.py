@@ -28,7 +28,7 @@ from ...schemas.text.word_pieces import PASSAGE_WORDS, PASSAGES
 from ..folds.words import DATE_TOKENS, WordColumns, batch_tokens, batch_words
 from ..projection import SHARED_TURNS, Batch, FoldTransaction
 
-# What a batch's turns of conversation show, as columns: word pieces, flags, the days they speak of.
+# Computes the columns of a batch's turns: word pieces, flags, and the days they mention.
 
 
 Ints = npt.NDArray[np.int64]
@@ -40,7 +40,7 @@ def batch_turns(batch: Batch) -> Mapping[str, Any] | None:
     """The columns of the batch's turns, computed once; None if there is no turn among its entries.
 
     Returns:
-        Of m turns in order of ``doc``: ``ws``, ``doc`` (uint64), ``flags`` (uint8), ``pieces`` (uint16, all turns'
+        For m turns in order of ``doc``: ``ws``, ``doc`` (uint64), ``flags`` (uint8), ``pieces`` (uint16, all turns'
         word pieces one after the other), ``piece_ends`` (int64, where each turn's end), ``first_passage`` (uint16, how
         many of a turn's pieces belong to its first passage), ``days`` ((d, 2) int32, first and last day of each
         interval), ``day_ends`` (int64).
@@ -97,7 +97,7 @@ def _columns(batch: Batch) -> Mapping[str, Any] | None:
 
 
 def _words(batch: Batch, chosen: Ints) -> tuple[Ints, Ints, Ints]:
-    """The first words of each turn: indices into the distinct ones, how many of each turn, and those in the batch's."""
+    """The first words of each turn: indices into the distinct words, counts per turn, and indices into the batch's words."""
     tokens = batch_tokens(batch)
     starts = (np.cumsum(tokens.counts) - tokens.counts)[chosen] + DATE_TOKENS
     counts = np.minimum(tokens.counts[chosen] - DATE_TOKENS, MAX_WORDS)
@@ -113,7 +113,7 @@ def _flags(word: Ints, counts: Ints, facts: WordColumns) -> tuple[npt.NDArray[np
     if not len(word):
         return np.full(n, TURN, np.uint8), np.zeros(n, np.int64)
     turn = np.repeat(np.arange(n), counts)
-    # a word that comes twice shows its language once, as in ``language_of``, which is given the words of a text
+    # a repeated word counts once as evidence of its language, as in ``language_of``
     seen = np.zeros((n, spoken), np.int64)
     np.add.at(seen, turn, facts.function[word])
     language = seen.argmax(axis=1)

@@ -1,1 +1,1 @@
-"""Where the messages come from: the live feed and bulk replay, both as messages of JOURNAL in order."""
+"""Readers of JOURNAL: the live feed and the bulk replay, both in stream order."""

@@ -1,16 +1,17 @@
-"""The live feed: new messages of JOURNAL, in order, to one handler, on FastStream.
+"""The live feed: passes new messages of JOURNAL in order to one handler, with FastStream.
 
-Ack policy ALL and MANUAL: the last message of a batch is acked after the handler returned. Invariant: the handler gets
-every message after ``start_seq`` at least once and never one before an earlier one that it has not finished: a batch
-that fails is kept and tried again, nothing overtakes it. Where the stream's sequence has a gap, what lies in it is read
-from the stream; where the durable is gone, disagrees or has delivered what never came, the consumer is recreated
-after the last message that was handled. That message, not the ack, decides where the consumer goes on.
+Ack policies ALL and MANUAL: after the handler has returned, the last message of the batch is acked. Invariant: the
+handler gets every message from ``start_seq`` on at least once and in order; a batch that fails is retried before any
+later batch. If the sequence has a gap, the feed reads the missing messages from the stream. If the durable is deleted,
+differs from its configuration or has delivered messages that never arrived, the feed recreates it after the last
+handled message. That message, not the ack, determines where the consumer continues.
 
-A feed that is far behind (a bulk import) lets ``catch_up`` read the stream as a rebuild does, decoding one batch while the
-one before it is committed, and restarts its consumer where that ended: four times as fast as batch by batch.
+When the feed is far behind (a bulk import), it calls ``catch_up``, which reads the stream like a rebuild and decodes
+one batch while the previous one is committed. Then the feed restarts its consumer at the end. This is four times as
+fast as batch by batch.
 
-Why gaps are read and not asked for again: nats-py throws a stored message with a header ``Status`` away every time it
-is delivered. That trap and the others, and the ack wait, are in ``jetstream``.
+Gaps are read from the stream instead of redelivered, because nats-py drops a stored message with a header ``Status`` on
+every delivery. ``jetstream`` describes this and other traps, and the ack wait.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ from .jetstream import (
 from .messages import RawMessage, position_of, raw_message
 from .replay import replay
 
-# The live feed's pulls: single messages of a quiet stream at once, those of a busy stream in batches.
+# The live feed's pull subscription: a message of a quiet stream is passed on at once, messages of a busy stream in
+# batches.
 
 
 class Pulls:
@@ -71,8 +73,8 @@ class Pulls:
         client: FastStream's connection.
         stream: Name of the stream.
         durable: Name of the consumer; it need not exist yet.
-        batch: Messages of a batch at most.
-        spacing_s: Least seconds between the ends of two batches that are not full.
+        batch: Maximum number of messages of a batch.
+        spacing_s: Minimum seconds between the ends of two batches that are not full.
     """
 
     def __init__(self, client: Client, stream: str, durable: str, *, batch: int, spacing_s: float) -> None:
@@ -82,25 +84,25 @@ class Pulls:
         self._spacing_s = spacing_s
         self._held: deque[Msg] = deque()
         self._arrived = asyncio.Event()
-        self._asked = 0  # messages of the standing request that have not come
+        self._asked = 0  # messages of the open request that have not arrived
         self._asked_at = 0.0
         self._refused_at = 0.0
-        self._ended_at = 0.0  # when the last batch was handed over
+        self._ended_at = 0.0  # when the last batch was returned
         self._inbox = ""
         self._subscription: Subscription | None = None
 
     async def open(self) -> None:
-        """Listen."""
+        """Subscribe."""
         self._inbox = self._client.new_inbox()
         self._subscription = await self._client.subscribe(self._inbox, cb=self._on_message, pending_bytes_limit=0)
 
     def request_again(self) -> None:
-        """Forget the standing request: the connection it was made on is gone."""
+        """Forget the open request, because its connection is closed."""
         self._asked = 0
         self._arrived.set()
 
     async def next_batch(self) -> list[Msg]:
-        """The next messages, at least one; waits for it as long as it takes."""
+        """The next messages, at least one; waits without a time-out."""
         loop = asyncio.get_running_loop()
         while not self._held:
             await self._arrival(REFUSED_PAUSE_S)
@@ -111,7 +113,9 @@ class Pulls:
             while self._held and len(messages) < self._batch and size < BATCH_BYTES:
                 messages.append(self._held.popleft())
                 size += len(messages[-1].data)
-            more = position_of(messages[-1].reply).pending > 0  # whether the broker had more when it sent the last one
+            more = (
+                position_of(messages[-1].reply).pending > 0
+            )  # whether the broker had more messages when it sent the last one
             left = ends_at + (self._spacing_s if more else 0.0) - loop.time()
             if len(messages) >= self._batch or size >= BATCH_BYTES or left <= 0:
                 self._ended_at = loop.time()
@@ -124,7 +128,7 @@ class Pulls:
             await self._subscription.unsubscribe()
 
     async def _arrival(self, seconds: float) -> None:
-        """Wait until something arrives, at most so long."""
+        """Wait until a message arrives, at most ``seconds``."""
         self._arrived.clear()
         await self._ask(asyncio.get_running_loop().time())
         with contextlib.suppress(TimeoutError):
@@ -132,7 +136,7 @@ class Pulls:
                 await self._arrived.wait()
 
     async def _ask(self, now: float) -> None:
-        """Have a request standing, unless one was refused just now."""
+        """Send a request if none is open, unless the broker has just refused one."""
         if self._asked and now - self._asked_at > FEED_EXPIRES_S + GRACE_S:
             self._asked = 0
         if self._asked or now - self._refused_at < REFUSED_PAUSE_S:
@@ -141,11 +145,11 @@ class Pulls:
         request = pull_request(self._batch, FEED_EXPIRES_S, PULL_BYTES)
         try:
             await self._client.publish(self._subject, request, reply=self._inbox)
-        except NatsError:  # not connected: the feed's status says so
+        except NatsError:  # not connected; the feed's status reports it
             self._asked, self._refused_at = 0, now
 
     async def _on_message(self, message: Msg) -> None:
-        if message.reply:  # stored messages have one, whatever their headers say; the server's status messages do not
+        if message.reply:  # only stored messages have a reply subject; status messages of the server have none
             self._held.append(message)
             self._asked = max(0, self._asked - 1)
         else:
@@ -161,7 +165,7 @@ class Pulls:
 
 
 def wanted_consumer(durable: str, start_seq: int) -> ConsumerConfig:
-    """The consumer of a feed that wants everything from ``start_seq`` on, acked in bulk, delivered without limit."""
+    """The configuration of a consumer of all messages from ``start_seq`` on: ack policy ALL, unlimited deliveries."""
     return ConsumerConfig(
         name=durable,
         durable_name=durable,
@@ -175,7 +179,7 @@ def wanted_consumer(durable: str, start_seq: int) -> ConsumerConfig:
 
 
 def agrees(info: ConsumerInfo, durable: str, start_seq: int) -> bool:
-    """Whether a consumer is as wanted, has acked everything before ``start_seq`` and delivered nothing beyond."""
+    """Whether a consumer is configured as wanted, has acked all messages before ``start_seq`` and delivered none after."""
     wanted, config = wanted_consumer(durable, start_seq), info.config
     same = (
         config.ack_policy == wanted.ack_policy
@@ -194,38 +198,39 @@ def agrees(info: ConsumerInfo, durable: str, start_seq: int) -> bool:
 
 
 WATCH_S: Final = 1.0
-"""Seconds between looks at the durable, which may have been deleted."""
+"""Seconds between checks whether the durable was deleted."""
 LOST_AFTER_S: Final = 2.0
-"""Seconds that a delivery may be on its way until it counts as lost; a full batch takes 0.1 on a busy machine."""
+"""Seconds after which a delivery that has not arrived counts as lost; a full batch takes 0.1 s on a busy machine."""
 FAR_BEHIND: Final = 2 * BATCH_MESSAGES
-"""Messages still to come after a batch from which ``catch_up`` is worth its two consumers, made in some 5 ms."""
+"""Minimum number of pending messages for ``catch_up``, which has to create two consumers (about 5 ms)."""
 CATCH_UP_AT_ONCE: Final = 20_000
-"""Messages of one ``catch_up``, some 2 s: then the feed looks whether it is to stop."""
+"""Messages of one ``catch_up``, about 2 s; afterwards the feed checks whether it has to stop."""
 BACKOFF_FIRST_S: Final = 0.1
-"""Seconds before a failed batch is tried again; doubled up to BACKOFF_LAST_S."""
+"""Seconds before a failed batch is retried; doubled up to BACKOFF_LAST_S."""
 BACKOFF_LAST_S: Final = 5.0
 RECONNECT_WAIT_S: Final = 0.25
 STOP_S: Final = 10.0
-"""Seconds that a running handler gets to finish at the end."""
+"""Seconds for which ``stop`` waits for a running handler."""
 
 Handler = Callable[[list[RawMessage]], Awaitable[None]]
 CatchUp = Callable[[int, Callable[[int, int], None]], Awaitable[None]]
-"""``(last_seq, progress)``: handles what the stream holds from the handler's position to ``last_seq``, and reports
-progress ``(done, total)`` in sequences after each commit."""
+"""``(last_seq, progress)``: handles the stream's messages from the handler's position to ``last_seq``, and reports
+progress ``(done, total)`` in sequences after each commit.
+"""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class FeedStatus:
-    """How the feed is doing.
+    """The state of the feed.
 
     Attributes:
-        state: ``running``, ``waiting`` (the handler or the broker fails, it is tried again) or ``stopped``.
+        state: ``running``, ``waiting`` (the handler or the broker fails and the feed retries) or ``stopped``.
         seq: Last sequence that the handler has finished.
-        lag: Messages of the stream after it, as the broker last said.
+        lag: Number of later messages in the stream, by the broker's last report.
         recreated: Times the durable was recreated since the start.
-        last_error: What fails, None if nothing does.
-        since: UTC time since when it fails.
+        last_error: The current failure, None if there is no failure.
+        since: UTC time at which the failure began.
     """
 
     state: str
@@ -241,17 +246,17 @@ class LiveFeed:
 
     Args:
         nats_url: ``nats://HOST:PORT``.
-        user: User at the broker, None if it asks for none.
+        user: User at the broker, None if the broker requires no user.
         password: Its password; without one the user is a token.
-        handler: Takes a batch; returns after its commit. What it raises is taken for a fault of the environment: the
-            batch is tried again.
-        start_seq: First sequence wanted, the checkpoint + 1.
+        handler: Takes a batch and returns after its commit. Any exception counts as a fault of the environment, and the
+            batch is retried.
+        start_seq: First sequence to deliver: the checkpoint + 1.
         durable: Name of the consumer.
-        catch_up: Brings the handler forward when the feed is far behind; None to go batch by batch.
-        batch: Messages of one batch at most.
-        batch_wait_s: Seconds that a batch may take to fill; on a quiet stream it is handed over at once.
+        catch_up: Called when the feed is far behind; None to always proceed batch by batch.
+        batch: Maximum number of messages of a batch.
+        batch_wait_s: Maximum seconds for a batch to fill; on a quiet stream a batch is passed on at once.
         stream: Name of the stream.
-        watch_s: Seconds between looks at the durable.
+        watch_s: Seconds between checks of the durable.
     """
 
     def __init__(
@@ -282,7 +287,7 @@ class LiveFeed:
             nats_url,
             security=_security(user, password),
             name=f"feed {durable}",
-            max_reconnect_attempts=-1,  # when nats-py gives up, FastStream's loop spins
+            max_reconnect_attempts=-1,  # if nats-py gave up, FastStream's loop would spin
             reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # annotated int, used as seconds
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnect,
@@ -312,12 +317,12 @@ class LiveFeed:
         self._since: datetime | None = None
 
     def status(self) -> FeedStatus:
-        """How the feed is doing; touches no network."""
+        """The state of the feed; needs no network access."""
         state = ("waiting" if self._error else "running") if self._running else "stopped"
         return FeedStatus(state, self._next - 1, self._lag, self._recreated, self._error, self._since)
 
     async def start(self) -> None:
-        """Connect, make the durable agree with ``start_seq``, begin.
+        """Connect, bring the durable to ``start_seq``, and start.
 
         Raises:
             nats.errors.Error: If the broker cannot be reached or refuses.
@@ -330,23 +335,23 @@ class LiveFeed:
         self._running = True
         self._pulls = Pulls(client, self._stream, self._durable, batch=self._batch, spacing_s=self._batch_wait_s)
         await self._pulls.open()
-        # FastStream makes no subscription where one is, and starts no task that fetches; at the end it unsubscribes it
+        # FastStream finds this subscription, creates no other and starts no fetching task; at the end it unsubscribes
         self._subscriber.subscription = self._pulls  # type: ignore[assignment]  # annotated as nats-py's
         await self._broker.start()
         self._subscriber.add_task(self._consume, (self._pulls,))
         self._watcher = asyncio.create_task(self._watch(), name=f"watch of durable {self._durable}")
 
     async def stop(self) -> None:
-        """Let the batch in hand finish (bounded), then disconnect. A batch that keeps failing is left unacked."""
+        """Wait a limited time for the current batch, then disconnect. A batch that keeps failing stays unacked."""
         self._stopping.set()
         if self._watcher is not None:
             await end_task(self._watcher)
             self._watcher = None
         try:
             await self._broker.stop()
-        except (NatsError, OSError, TimeoutError) as error:  # nats-py drains no connection that is down
+        except (NatsError, OSError, TimeoutError) as error:  # nats-py cannot drain a closed connection
             _log.info("feed.not_drained", durable=self._durable, error=type(error).__name__)
-            with contextlib.suppress(OSError):  # what was still to be sent cannot be
+            with contextlib.suppress(OSError):  # unsent data is lost
                 await self._client.close()
         self._running = False
 
@@ -355,7 +360,7 @@ class LiveFeed:
             await self._subscriber.consume(await pulls.next_batch())
 
     async def _agree(self) -> None:
-        """Keep the durable if its position is exactly ours, else recreate it."""
+        """Keep the durable if it stands exactly at our position, else recreate it."""
         info = await self._info()
         if info is not None and agrees(info, self._durable, self._next):
             self._lag = info.num_pending or 0
@@ -370,7 +375,7 @@ class LiveFeed:
         wanted = wanted_consumer(self._durable, self._next)
         info = await self._js.add_consumer(self._stream, wanted)
         if not agrees(info, self._durable, self._next):
-            # a broker that had lost its metadata takes up what it has kept of a consumer of this name, wherever that stood
+            # a broker that lost its metadata restores an earlier consumer of this name at its old position
             await self._js.delete_consumer(self._stream, self._durable)
             info = await self._js.add_consumer(self._stream, wanted)
         self._lag = info.num_pending or 0
@@ -393,13 +398,13 @@ class LiveFeed:
             try:
                 await last.ack()
             except NatsError as error:
-                self._note_error(f"ack: {error}")  # delivered again, and left out as handled
+                self._note_error(f"ack: {error}")  # the message is delivered again and skipped, because it is handled
             self._lag = position_of(last.reply).pending
             if self._lag >= FAR_BEHIND and self._catch_up is not None:
                 await self._run_after(self._catch_up)
 
     async def _run_after(self, catch_up: CatchUp) -> None:
-        """Catch up with the stream as it grows, then restart the consumer behind what was handled."""
+        """Catch up with the growing stream, then restart the consumer after the last handled message."""
 
         def progressed(done: int, total: int) -> None:
             self._lag = total - done
@@ -419,14 +424,14 @@ class LiveFeed:
         return int((await self._js.stream_info(self._stream)).state.last_seq)
 
     async def _take(self, messages: Sequence[Msg]) -> bool:
-        """Pass on new messages in order, with those in gaps; False if the feed stops before."""
+        """Pass on new messages in order, including messages read from gaps; False if the feed stops first."""
         due: list[RawMessage] = []
         expected = self._next
         for message in messages:
             position = position_of(message.reply)
             if position.seq < expected:
                 continue  # delivered again
-            if position.seq > expected:  # lost on the way, or deleted from the stream
+            if position.seq > expected:  # messages between were lost in delivery or deleted from the stream
                 if not await self._handle_all(due) or not await self._read(expected, position.seq - 1):
                     return False
                 due = []
@@ -435,13 +440,13 @@ class LiveFeed:
         return await self._handle_all(due)
 
     async def _handle_all(self, due: Sequence[RawMessage]) -> bool:
-        for start in range(0, len(due), self._batch):  # nats-py may hand out a message more than it was asked for
+        for start in range(0, len(due), self._batch):  # nats-py may return one message more than requested
             if not await self._handle(list(due[start : start + self._batch])):
                 return False
         return True
 
     async def _read(self, first_seq: int, last_seq: int) -> bool:
-        """Hand on what the stream holds between the two; False if the feed stops before."""
+        """Pass on the stream's messages from ``first_seq`` to ``last_seq``; False if the feed stops first."""
         async with contextlib.aclosing(
             replay(self._client, first_seq, last_seq, batch=self._batch, stream=self._stream)
         ) as batches:
@@ -455,7 +460,7 @@ class LiveFeed:
         return True
 
     async def _handle(self, due: list[RawMessage]) -> bool:
-        """Give the batch to the handler until it takes it; False if the feed stops before."""
+        """Pass the batch to the handler until the handler succeeds; False if the feed stops first."""
         last = due[-1].seq
         if not await self._persist(lambda: self._handler(due), due[0].seq, last):
             return False
@@ -463,12 +468,12 @@ class LiveFeed:
         return True
 
     async def _persist(self, work: Callable[[], Awaitable[None]], first_seq: int, last_seq: int) -> bool:
-        """Do it until it succeeds; False if the feed stops before."""
+        """Retry ``work`` until it succeeds; False if the feed stops first."""
         pause = BACKOFF_FIRST_S
         while True:
             try:
                 await work()
-            except Exception as error:  # whatever it is: skipping the batch would lose it
+            except Exception as error:  # any error is retried, because skipping the batch would lose it
                 self._note_error(f"{type(error).__name__}: {error}")
                 _log.error(
                     "feed.batch_failed",
@@ -491,12 +496,12 @@ class LiveFeed:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         stuck_at = 0
-        since: float | None = None  # since when deliveries are on their way that have not come
+        since: float | None = None  # time since which deliveries are missing
         while True:
             await asyncio.sleep(self._watch_s)
             try:
                 info = await self._info()
-                if self._lock.locked():  # the handler is at work and reports its own faults
+                if self._lock.locked():  # a running handler reports its own faults
                     since = None
                     continue
                 async with self._lock:

@@ -1,4 +1,4 @@
-"""A message of JOURNAL before it is decoded, as live feed and bulk replay both deliver it."""
+"""The undecoded message of JOURNAL that live feed and bulk replay deliver."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import Any, Final, NamedTuple
 from ...schemas.core import headers as h
 
 
-@dataclass(slots=True)  # not frozen: that costs 2 µs a message, a tenth of reading one; no code changes it
+@dataclass(
+    slots=True
+)  # not frozen, because freezing costs 2 µs a message, a tenth of reading it; no code modifies a message
 class RawMessage:
     """One stored message.
 
     Attributes:
         seq: Stream sequence in JOURNAL.
-        subject: Its subject.
-        headers: Its headers, None if it has none.
-        data: Its body.
-        published_ms: The broker's time of it, milliseconds since the epoch.
+        subject: Subject of the message.
+        headers: Headers, None if the message has no headers.
+        data: Body.
+        published_ms: The broker's time of the message, milliseconds since the epoch.
     """
 
     seq: int
@@ -30,7 +32,7 @@ class RawMessage:
 
 
 def in_parts(messages: Sequence[RawMessage], part_bytes: int) -> Iterator[Sequence[RawMessage]]:
-    """The messages in order, in parts of at most ``part_bytes`` bytes of bodies; a larger message is a part of its own."""
+    """The messages in order, in parts of at most ``part_bytes`` bytes of bodies; a larger message forms its own part."""
     if sum(len(message.data) for message in messages) <= part_bytes:
         yield messages
         return
@@ -43,23 +45,25 @@ def in_parts(messages: Sequence[RawMessage], part_bytes: int) -> Iterator[Sequen
     yield messages[first:]
 
 
-# The stream position of a delivered message, read from the reply subject that JetStream gives it.
+# Reads the stream position of a delivered message from its JetStream reply subject.
 
 
 _NS_PER_MS: Final = 1_000_000
 _PLAIN_TOKENS: Final = 9
-"""``$JS.ACK.<stream>.<consumer>.<delivered>.<seq>.<consumer seq>.<time>.<pending>``; with a domain two more come first."""
+"""``$JS.ACK.<stream>.<consumer>.<delivered>.<seq>.<consumer seq>.<time>.<pending>``; with a domain, two more parts
+follow ``$JS.ACK``.
+"""
 _DOMAIN_SHIFT: Final = 2
 _FIRST_LINE: Final = b"NATS/1.0\r\n"
 _PLAIN_BLOCK: Final = re.compile(rb"NATS/1\.0\r\n(?:[!-9;-~]++: [!-~]++(?: ++[!-~]++)*+\r\n)++\r\n")
-"""Printable ASCII without blanks at the ends: what we write ourselves."""
+"""Matches printable ASCII without blanks at the ends, the form in which the service writes values."""
 _OTHER_LINES: Final = rf"(?:(?!{h.CONTENT_HASH}:)[!-9;-~]++: [!-~]++(?: ++[!-~]++)*+\r\n)*+"
 _ENTRY_BLOCK: Final = re.compile(
     rf"NATS/1\.0\r\n{_OTHER_LINES}{h.CONTENT_HASH}: ([!-~]++)\r\n{_OTHER_LINES}\r\n".encode()
 )
-"""A plain block that names the content hash once."""
+"""Matches a header block in the service's form that contains the content hash once."""
 _PUBLISHERS: Final = re.compile(rf"\r\n{h.PUBLISHER}: ([^\r\n]*)".encode())
-"""Values of the header in a plain block."""
+"""Matches the header's values in a block of this form."""
 _VOUCHED: Final = h.ACTOR_VOUCHED.encode()
 
 
@@ -68,7 +72,7 @@ class Position(NamedTuple):
 
     Attributes:
         seq: Stream sequence.
-        delivery: The consumer's own count of deliveries: without gaps, so a gap means that messages were lost.
+        delivery: The consumer's delivery count. It has no gaps, so a gap means that messages were lost.
         published_ms: The broker's time, milliseconds since the epoch.
         pending: Messages of the stream that the consumer has not delivered yet.
     """
@@ -83,7 +87,7 @@ def position_of(reply: str) -> Position:
     """The position in a reply subject.
 
     Raises:
-        ValueError: If it is not a reply subject of JetStream.
+        ValueError: If the text is not a reply subject of JetStream.
     """
     return Position(*place_of(reply))
 
@@ -101,10 +105,10 @@ def place_of(reply: str) -> tuple[int, int, int, int]:
 
 
 def raw_message(position: Position, subject: str, headers: Mapping[str, str] | None, data: bytes) -> RawMessage:
-    """A delivered message as folds and reactors take it.
+    """Build the message that folds and reactors read.
 
-    nats-py hands out values that are not ASCII, which only a stranger can have sent, as objects of ``email``: they are
-    made text here, so that no fold stumbles over them.
+    nats-py returns non-ASCII header values, which the service never sends, as ``email`` objects; they are converted to
+    text here, so that folds can read them.
     """
     if headers:
         for value in headers.values():
@@ -117,8 +121,9 @@ def raw_message(position: Position, subject: str, headers: Mapping[str, str] | N
 def read_headers(block: bytes) -> dict[str, str]:
     """The headers of a raw header block (``NATS/1.0`` and one ``name: value`` a line), as nats-py would read them.
 
-    Live feed and bulk replay must agree on every block that a stranger can send, or their folds differ: what is not
-    plainly written as we write it is read by nats-py's rules (blanks around name and value go, names are ASCII without).
+    Live feed and bulk replay must agree on every block that any publisher can send, or their folds differ. Therefore
+    blocks that are not in the service's own form are parsed by nats-py's rules (blanks around name and value are
+    dropped; names are ASCII without blanks).
     """
     if _PLAIN_BLOCK.fullmatch(block):
         return dict([line.split(": ", 1) for line in block.decode("ascii").split("\r\n")[1:-2]])
@@ -132,15 +137,15 @@ def read_headers(block: bytes) -> dict[str, str]:
 
 
 class EntryHeaders(Mapping[str, str]):
-    """Headers of an entry as they came, read when more than content hash and publisher are asked for.
+    """The headers of an entry, parsed on the first access to a header other than content hash or publisher.
 
-    Folds ask for nothing else, apart from the own words of persons, and a dict of all of them costs 5 µs a message.
+    Folds rarely read other headers, and a dict of all headers costs 5 µs a message.
     """
 
     __slots__ = ("_block", "_content", "_read")
 
     def __init__(self, block: bytes, content: bytes) -> None:
-        """Headers of a plain block with one content hash, as ``headers_of`` finds it."""
+        """Wrap a block of the service's form with one content hash, which ``headers_of`` has found."""
         self._block = block
         self._content = content
         self._read: dict[str, str] | None = None
@@ -175,7 +180,7 @@ class EntryHeaders(Mapping[str, str]):
 
 
 def headers_of(block: bytes | None) -> Mapping[str, str] | None:
-    """What ``read_headers`` gives, put off where the block is an entry's and plain; None if absent."""
+    """The parsed headers of a block; parsing is deferred for entries in the service's form. None without a block."""
     if not block:
         return None
     plain = _ENTRY_BLOCK.fullmatch(block)

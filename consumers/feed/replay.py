@@ -1,9 +1,9 @@
-"""Bulk replay of JOURNAL: the fastest way to read it, 67k messages a second at 6 µs each (facts/nats.md).
+"""Bulk replay of JOURNAL, the fastest way to read it: 67,000 messages/s (facts/nats.md).
 
-An ephemeral consumer without acks, pulled into an inbox of our own with requests sent ahead. Invariant: every message
-of the stream between the two sequences that still exists is yielded once and in order, whatever happens to the
-connection in between: deliveries are counted, a gap in the count restarts the consumer after the last message seen. What is
-read ahead is bounded in messages and in bytes; a request that has brought its bytes restarts the consumer, too.
+It uses an ephemeral consumer without acks and an inbox of its own, and sends requests ahead. Invariant: every existing
+message between the two sequences is yielded once and in order, even if the connection fails in between: a gap in the
+count of deliveries restarts the consumer after the last message seen. Messages and bytes that are read ahead are
+limited; a request that reached its limit of bytes also restarts the consumer.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from .jetstream import (
 from .messages import RawMessage, headers_of, in_parts, place_of, position_of, raw_message, status_of
 
 LOOK_S: Final = 0.5
-"""Seconds without a message until the connection is looked at."""
+"""Seconds without a message until the connection is checked."""
 STALL_S: Final = 5.0
-"""Seconds without a message that was asked for until the consumer is restarted."""
+"""Seconds without a requested message until the consumer is restarted."""
 GIVE_UP_S: Final = 60.0
 """Seconds without any progress until the replay fails."""
 RETRY_S: Final = 0.25
@@ -54,7 +54,7 @@ Sink = Callable[[bytes, bytes, bytes, bytes | None], None]
 
 @runtime_checkable
 class Diverting(Protocol):
-    """A client that hands messages over as they were parsed, as the service's own connection does: a third of the cost."""
+    """A client that passes on parsed messages directly, like the service's own connection; costs a third."""
 
     async def divert(self, subject: str, sink: Sink) -> Subscription:
         """Subscribe; ``sink`` takes subject, reply subject, body and raw header block."""
@@ -66,7 +66,7 @@ class Diverting(Protocol):
 
 
 async def end_subscription(client: Client, subscription: Subscription) -> None:
-    """End a subscription of a client that diverted it, if it is ``Diverting``."""
+    """End a subscription, by ``release`` if the client is ``Diverting``."""
     if isinstance(client, Diverting):
         await client.release(subscription)
     else:
@@ -78,18 +78,18 @@ async def replay(
 ) -> AsyncGenerator[list[RawMessage], None]:
     """The stored messages from ``first_seq`` to ``last_seq``, both included, in stream order.
 
-    Ends at the stream's end as it is now if that comes first. Deleted sequences are simply not there.
+    Ends at the current end of the stream if that comes first. Deleted sequences are skipped.
 
     Args:
         client: A connection that may read the stream; any client of nats-py, fastest with one that is ``Diverting``.
-        first_seq: First sequence wanted.
-        last_seq: Last sequence wanted.
-        batch: Messages of one list at most, of ``REPLAY_BATCH_BYTES`` together unless one alone is larger; lists are full
-            but for the last and after a lost connection.
+        first_seq: First sequence to read.
+        last_seq: Last sequence to read.
+        batch: Maximum number of messages of a list, which has at most ``REPLAY_BATCH_BYTES`` unless one message is
+            larger. All lists are full except the last one and lists after a lost connection.
         stream: Name of the stream.
 
     Raises:
-        BrokerUnavailable: If nothing came for a minute.
+        BrokerUnavailable: If no message arrived for a minute.
     """
     run = _Replay(client, stream, max(1, first_seq), last_seq, batch)
     try:
@@ -110,19 +110,19 @@ class _Replay:
         self._batch = batch
         self._ahead = max(2 * REPLAY_PULL, batch + REPLAY_PULL)
         self._buffer: list[RawMessage] = []
-        self._bytes = 0  # of their bodies
+        self._bytes = 0  # bytes of the buffered bodies
         self._arrived = asyncio.Event()
         self._finished = False
         self._lost = False
         self._consumer: str | None = None
         self._subscription: Subscription | None = None
         self._inbox = ""
-        self._asked = 0  # messages asked for and not delivered
+        self._asked = 0  # messages requested and not delivered
         self._delivery = 0
         self._reconnects = 0
 
     async def next_batch(self) -> list[RawMessage] | None:
-        """The next messages, perhaps none; None at the end."""
+        """The next messages, possibly an empty list; None at the end."""
         loop = asyncio.get_running_loop()
         progress = loop.time()
         while not self._is_full() and not self._is_finished():
@@ -164,7 +164,7 @@ class _Replay:
         return self._finished
 
     async def close(self) -> None:
-        """Remove consumer and subscription; the broker forgets an orphan by itself."""
+        """Remove consumer and subscription; the broker removes an abandoned consumer by itself."""
         consumer, self._consumer = self._consumer, None
         subscription, self._subscription = self._subscription, None
         with contextlib.suppress(NatsError, APIError, TimeoutError):
@@ -174,7 +174,7 @@ class _Replay:
                 await self._js.delete_consumer(self._stream, consumer)
 
     async def _begin(self) -> None:
-        """Start a consumer at the first sequence not seen."""
+        """Start a consumer at the first unseen sequence."""
         await self.close()
         self._reconnects = self._client.stats["reconnects"]
         state = (await self._js.stream_info(self._stream)).state
@@ -186,7 +186,7 @@ class _Replay:
 
         def sink(subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
             if self._inbox != inbox:
-                return  # of a consumer that was given up
+                return  # a message of an abandoned consumer
             if not reply:
                 self._on_status(status_of(headers or b""))
             elif not (self._lost or self._finished):
@@ -234,7 +234,7 @@ class _Replay:
             self._asked += REPLAY_PULL
 
     def _is_next(self, seq: int, delivery: int) -> bool:
-        """Count a delivery; False if messages were lost before it or it lies behind the end."""
+        """Count a delivery; False if messages before it were lost or it lies after the end."""
         self._asked -= 1
         self._delivery += 1
         if delivery != self._delivery:

@@ -1,8 +1,8 @@
 """Tables that keep history: a row counts from ``since_seq`` on and until, but not including, ``until_seq``.
 
-Invariant: of one key at most one row is open (``until_seq`` NULL), and no two rows of it count at the same sequence; which
-rows there are does not depend on how the events were batched. Nothing is rewritten but the end of an open row, so what
-counted at any sequence can be asked (``schemas/core/table``: ``PRESENT``, ``as_of``).
+Invariant: a key has at most one open row (``until_seq`` NULL) and at most one current row at any sequence; the rows do
+not depend on the batches. Only the end of an open row is ever rewritten, so that the current rows at any sequence can
+be queried (``schemas/core/table``: ``PRESENT``, ``as_of``).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ def succeed(tx: FoldTransaction, table: Table[R], rows: Sequence[R]) -> None:
 
     Args:
         tx: The batch's transaction.
-        table: An own table; its key does not name ``since_seq``, which distinguishes the rows of a key.
-        rows: New rows, open ones or ones that end; two of one key may be among them.
+        table: A table of this projection; its key does not contain ``since_seq``, which distinguishes the rows of a
+            key.
+        rows: New rows, open or ended; several may have the same key.
     """
     key_of = attrgetter(*table.key)
     last: dict[Any, R] = {}
@@ -29,7 +30,7 @@ def succeed(tx: FoldTransaction, table: Table[R], rows: Sequence[R]) -> None:
     for row in rows:
         if (before := last.pop(key_of(row), None)) is None:
             _end_row(tx, table, {name: getattr(row, name) for name in table.key}, _since(row))
-        elif _since(before) < _since(row):  # what counted from a sequence to the same one never counted
+        elif _since(before) < _since(row):  # a row that begins and ends at the same sequence was never current
             done.append(_ended(before, _since(row)))
         last[key_of(row)] = row
     tx.add(table, [*done, *last.values()])

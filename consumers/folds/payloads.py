@@ -49,7 +49,7 @@ def decisions(batch: Batch, *models: type[P]) -> Iterator[tuple[EntryRecorded, P
 
 
 def shown_payload(entry: JournalEntry) -> dict[str, Any]:
-    """The payload as lists and searches have it: empty if its type is private."""
+    """The payload for lists and searches: empty if its type is private."""
     return {} if info_of(entry.entry_type).private else entry.payload
 
 
@@ -98,7 +98,7 @@ def model_decision(event: EntryRecorded) -> ModelDecision | None:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """One event, its payload and the sequences it names, ascending and all before it."""
+    """A compaction event, its payload and the sequences that it archives, ascending and all before the event."""
 
     event: EntryRecorded
     payload: MemoryCompacted

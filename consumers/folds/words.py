@@ -1,7 +1,8 @@
 """A cache of words as columns: their terms in the full text, and their meanings in a turn.
 
-Why: a batch of 5,000 entries has 20,000 distinct words and one of 50 has 900. Asking the rules for each costs 15 µs an
-entry; finding it in a dict of this size is a miss of the processor's cache, 0.4 µs, so it is looked up once for all folds.
+A batch of 5,000 entries has 20,000 distinct words, a batch of 50 entries has 900. Computing them costs 15 µs per entry.
+A lookup in a dict of this size costs 0.4 µs (a miss of the processor's cache), so each word is looked up once for all
+folds.
 
 Invariant: it only caches ``Analyzer``, ``schemas/recall/turns.meanings_of`` and ``schemas/text/word_pieces.pieces_of``;
 it is emptied when full, and shared by the threads of all hosts.
@@ -29,12 +30,12 @@ from ..projection import Batch
 from .payloads import shown_payload
 
 WORDS_KEPT: Final = 200_000
-"""Words after which the cache is emptied: some 30 MB. English conversation of 4 million words has 50,000."""
+"""Number of words at which the cache is emptied, about 30 MB. English conversation of 4 million words has 50,000."""
 CHARS_KEPT: Final = 8_000_000
-"""Characters after which the cache is emptied, because a word may be of any length: a hexadecimal dump is one word."""
+"""Number of characters at which the cache is emptied, because a word may have any length: a hexadecimal dump is one word."""
 PIECES_DTYPE: Final = np.dtype("<u2")
 _FEW: Final = 1_024
-"""Rows that a column has room for at first."""
+"""Initial capacity of a column in rows."""
 
 Ints = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -42,14 +43,14 @@ U64 = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class WordColumns:
-    """What m words say of a turn, in L languages.
+    """Properties of m words for turns, in L languages.
 
     Attributes:
         function: (m, L) int64, 1 for a function word.
         flags: (m, L) uint8.
         starts: (m,) int64, where each word's pieces begin in ``pieces``.
-        sizes: (m,) int64, how many it has.
-        pieces: uint16, the pieces of all words kept.
+        sizes: (m,) int64, number of pieces of each word.
+        pieces: uint16, the pieces of all cached words.
     """
 
     function: npt.NDArray[np.int64]
@@ -60,7 +61,7 @@ class WordColumns:
 
 
 class _Column:
-    """Rows that are only ever added, so what was handed out stays as it was; doubled, so adding a few copies none."""
+    """An append-only column, so that returned slices stay valid; its capacity doubles, so that most appends copy nothing."""
 
     def __init__(self, dtype: npt.DTypeLike, *width: int) -> None:
         self.rows: npt.NDArray[Any] = np.zeros((_FEW, *width), dtype)
@@ -79,7 +80,7 @@ class _Column:
 
 
 class _WordTable:
-    """The words so far: a number for each, columns by that number, and further columns of words in turns."""
+    """The cached words: a number for each word, columns by that number, and further columns for words in turns."""
 
     def __init__(self) -> None:
         import Stemmer
@@ -125,7 +126,7 @@ class _WordTable:
         return np.array(numbers_, np.int64)
 
     def learn(self, words: list[str], numbers: Ints) -> None:
-        """Learn what words say of a turn; each is named once."""
+        """Compute the properties of words for turns; ``words`` has no repeats."""
         meanings = [meanings_of(word.casefold()) for word in words]
         cut = [pieces_of(word.casefold()) for word in words]
         sizes = np.fromiter(map(len, cut), np.int64, len(cut))
@@ -145,10 +146,10 @@ class _Memory:
 
 
 class KnownWords:
-    """Distinct words with their columns as of the lookup."""
+    """Distinct words with their columns at the time of the lookup."""
 
     def __init__(self, words: list[str]) -> None:
-        """Look words up; each is named once.
+        """Look up words; ``words`` has no repeats.
 
         Args:
             words: As written.
@@ -161,14 +162,14 @@ class KnownWords:
             self._memory = memory
             self._numbers = memory.find(words)
             self.keys: npt.NDArray[np.uint64] = memory.key.rows[self._numbers]
-            """The term key of each, 0 for a stop word."""
+            """The term key of each word, 0 for a stop word."""
             self.is_foreign: npt.NDArray[np.bool_] = memory.is_foreign.rows[self._numbers]
-            """Whether each is a stop word of a language beside English."""
+            """Whether each word is a stop word of a language other than English."""
             self.part_sizes: Ints = memory.part_sizes.rows[self._numbers]
-            """How many parts each has that are terms."""
+            """Number of parts of each word that are terms."""
 
     def part_keys(self, at: npt.NDArray[np.integer]) -> U64:
-        """The keys of the parts of the words at ``at``, one after the other."""
+        """The keys of the parts of the words at ``at``, concatenated."""
         sizes = self.part_sizes[at]
         starts = self._memory.part_starts.rows[self._numbers[at]]
         begins = np.cumsum(sizes) - sizes
@@ -176,7 +177,7 @@ class KnownWords:
         return keys
 
     def foreign_keys(self, at: npt.NDArray[np.integer]) -> list[int]:
-        """The further terms that the words of one text have in its language; none if it is English."""
+        """The further terms of the words of one text in its language; empty if the text is English."""
         tokens = [self._words[word].casefold() for word in at.tolist()]
         language = foreign_language(tokens)
         if language is None:
@@ -185,7 +186,7 @@ class KnownWords:
             return [key for key in self._memory.analyzer.foreign_keys(tokens, language) if key]
 
     def in_turns(self, chosen: Ints) -> WordColumns:
-        """What those at ``chosen``, each named once, say of a turn."""
+        """The properties for turns of the words at ``chosen``, which has no repeats."""
         numbers = self._numbers[chosen]
         with _Memory.lock:
             memory = self._memory
@@ -202,11 +203,11 @@ class KnownWords:
             )
 
 
-# Cuts the texts of a whole batch into tokens at once, for every fold that counts or indexes words.
+# Splits the texts of a whole batch into tokens at once, for every fold that counts or indexes words.
 
 
 DATE_TOKENS: Final = 3
-"""Tokens of the date prefix (``7 May 2023``) that every indexed text begins with."""
+"""Number of tokens of the date prefix (``7 May 2023``) of every indexed text."""
 SHARED_TOKENS: Final = "tokens"
 """Key in ``Batch.shared``."""
 SHARED_WORDS: Final = "words"
@@ -241,7 +242,7 @@ def batch_tokens(batch: Batch) -> BatchTokens:
 
 
 def batch_words(batch: Batch) -> KnownWords:
-    """What is known of the words of ``batch_tokens``, looked up once and shared between folds."""
+    """The cached columns of the words of ``batch_tokens``, looked up once and shared between folds."""
     known = batch.shared.get(SHARED_WORDS)
     if known is None:
         known = batch.shared[SHARED_WORDS] = KnownWords(batch_tokens(batch).words)
@@ -250,7 +251,7 @@ def batch_words(batch: Batch) -> KnownWords:
 
 
 def _cut(entries: list[EntryRecorded]) -> BatchTokens:
-    import pyarrow.compute as pc  # builds all its functions, which a start need not wait for
+    import pyarrow.compute as pc  # imported here, because the import is slow and a start does not need it
 
     texts = pa.array([_blank_separated(entry) for entry in entries], pa.binary()).cast(pa.large_string())
     lists: Any = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(texts))
@@ -274,7 +275,7 @@ def _date(day: int) -> bytes:
     return date_prefix(day * DAY_MS).encode() + b" "
 
 
-# The terms of a chunk, as a row of ``memory_chunks`` holds them.
+# The terms of a chunk in the form of a row of ``memory_chunks``.
 
 
 _MOST: Final = 2**16 - 1

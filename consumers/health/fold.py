@@ -1,7 +1,7 @@
 """``memory_health_snapshots``: how healthy each workspace's and crew's memory was, a row a day.
 
-Invariant: of the measurements of a day the one with the latest instant counts (the entry's ``ts`` is the sweep's due
-time), whichever came first in the journal: a night that is caught up does not overwrite what was measured after it.
+Invariant: the measurement with the latest time of a day counts (the entry's ``ts`` is the sweep's due time), whatever
+the order in the journal: a missed sweep that is done later does not overwrite a newer measurement.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measures how healthy each memory is when a health sweep is due, and records it.
 
-Invariant: one ``memory.health_recorded`` a tick for the workspace and for each crew with embeddable entries, its id derived
-from the tick, its time the tick's ``due``; what the embedder suffers from counts only if it suffered then.
+Invariant: one ``memory.health_recorded`` a tick for the workspace and for each crew with embeddable entries, its id
+derived from the tick, its time the tick's ``due``; a failure of the embedder counts only if it existed at that time.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ...schemas.sweeps.rules import HEALTH, Sweep
 from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 
-# What a memory's health is measured from: counts by SQL, nearest cosines by numpy, for a workspace and each of its
-# crews.
+# Reads the figures of a memory's health, for a workspace and each of its crews: counts by SQL, nearest cosines by
+# numpy.
 
 
 CHUNK: Final = 4_096
-"""Vectors compared with a sample at once: 16 MiB of cosines."""
+"""Number of vectors that are compared with a sample at once: 16 MiB of cosines."""
 _FLOAT32: Final = np.dtype("<f4")
 _WEEK_DAYS: Final = 7
 _MONTH_DAYS: Final = 30
@@ -133,7 +133,7 @@ def measure_workspace(views: ViewReader, workspace_id: str, seq: int, due_ms: in
         views: The views, past ``seq``.
         workspace_id: The workspace.
         seq: Only entries before it in the journal count.
-        due_ms: Only what was recorded up to then counts, milliseconds since the epoch.
+        due_ms: Only events recorded up to this time count, milliseconds since the epoch.
     """
     at = At(workspace_id, seq, due_ms, active_in(read_active_models(views), workspace_id))
     coherence = _coherence(views, at)
@@ -196,14 +196,16 @@ def _mean(parts: Sequence[_Coherence]) -> float | None:
 
 
 def _coherence(views: ViewReader, at: At) -> dict[str | None, _Coherence]:
-    """Of every crew (None: entries without one) with at least two embeddings."""
+    """The coherence of every crew with at least two embeddings; None stands for entries without a crew."""
     if at.model is None:
         return {}
     table = views.columns(_PLACES, at.params)
     if table.num_rows == 0:
         return {}
     dims = table.column("dim").to_numpy()
-    dim = int(np.bincount(dims).argmax())  # a model that changed its width: the rest has no neighbour here
+    dim = int(
+        np.bincount(dims).argmax()
+    )  # a model may have changed its dimensions; only vectors of the most frequent dimension are compared
     crew_names = table.column("crew_id").to_pylist()
     seqs = table.column("entry_seq").to_numpy()
     members: dict[str | None, list[int]] = {}
@@ -282,7 +284,7 @@ class HealthReactor(SweepReactor):
 
 
 def at_that_time(trouble: EmbedderFailure | None, due_ms: int) -> EmbedderFailure | None:
-    """The trouble if it had begun by then; a sweep of an earlier night leaves out later trouble."""
+    """The failure if it had begun by that time; a sweep of an earlier night ignores later failures."""
     if trouble is None or (trouble.since and to_ms(parse_ts(trouble.since)) > due_ms):
         return None
     return trouble

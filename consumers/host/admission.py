@@ -1,8 +1,10 @@
-"""Which entry is the first of its (workspace, id): in memory for folds and appends, in ``admitted`` for restarts.
+"""Decides which entry is the first with its (workspace, id).
 
-Invariant: an entry is canonical iff the index's sequence for its key is its own. The first one in the stream wins, so
-the decision is a function of the log alone: projections at other checkpoints, replays and retries all decide alike, and
-an index that is ahead of the commits changes no decision.
+The index is in memory; the table ``admitted`` restores it at a start.
+
+Invariant: an entry is canonical iff the index's sequence for its key is its own. The first entry in the stream wins, so
+the decision depends on the log alone: projections at different checkpoints, replays and retries decide equally, and an
+index that is ahead of the commits changes no decision.
 
 Memory: 40 bytes an entry in sorted arrays, plus a dict of at most ``TAIL_ENTRIES`` recent ones.
 """
@@ -30,7 +32,7 @@ ADMISSION_VERSION: Final = 1
 ADMISSION_TABLE: Final = ADMITTED.name
 ADMISSION_DDL: Final = ddl(ADMITTED)
 TAIL_ENTRIES: Final = 65_536
-"""Entries of the dict before they are merged into the arrays: about 20 MB, and a merge of 1M takes 0.1 s."""
+"""Maximum entries of the dict before it is merged into the arrays: about 20 MB; a merge into 1M entries takes 0.1 s."""
 
 _KEY_BYTES: Final = 16
 _ODD_CONTENT: Final = f"SELECT min(seq) FROM {ADMISSION_TABLE} WHERE octet_length(content) <> {_KEY_BYTES}"
@@ -67,14 +69,14 @@ class IdentityIndex:
         self._changing = threading.Lock()
 
     def __len__(self) -> int:
-        """Identities known."""
+        """The number of identities."""
         return len(self._sorted.seq) + len(self._tail)
 
     def load(self, con: duckdb.DuckDBPyConnection) -> None:
         """Replace the content by the table ``admitted``.
 
         Raises:
-            ViewsDamaged: If a content hash in it has another length than a hash has.
+            ViewsDamaged: If a content hash in the table has the wrong length.
         """
         ((odd,),) = con.execute(_ODD_CONTENT).fetchall()
         if odd is not None:
@@ -99,12 +101,12 @@ class IdentityIndex:
         keys = [identity_key(workspace_id, entry_id) for workspace_id, entry_id in wanted]
         tail = (
             self._tail
-        )  # before the arrays, as in ``_find``: a merge fills those first and then puts another in its place
+        )  # before the arrays, as in ``_find``: a merge fills the arrays first and then replaces the tail
         rows = (tail.get(key) or older for key, older in zip(keys, self._find_many(keys), strict=True))
         return [None if row is None else Identity(*row) for row in rows]
 
     def _find(self, key: bytes) -> tuple[int, bytes] | None:
-        hit = self._tail.get(key)  # before the arrays: a merge fills those first and empties the tail last
+        hit = self._tail.get(key)  # before the arrays: a merge fills the arrays first and empties the tail last
         if hit is not None:
             return hit
         known = self._sorted
@@ -120,7 +122,7 @@ class IdentityIndex:
         """Learn the entries of a batch, in stream order.
 
         Returns:
-            For each entry None if it is canonical, else sequence and content of the first one with its id.
+            For each entry None if it is canonical, else sequence and content hash of the first entry with its id.
         """
         if not entries:
             return []
@@ -175,7 +177,7 @@ def _content(known: _Sorted, at: int) -> bytes:
 
 
 class AdmissionView:
-    """The table ``admitted`` as ``verify`` sees it."""
+    """The table ``admitted``, declared for ``verify`` like a projection."""
 
     name: ClassVar[str] = ADMISSION_PROJECTION
     tables: ClassVar[Tables] = (ADMITTED,)

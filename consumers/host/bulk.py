@@ -21,10 +21,11 @@ from .folding import beyond
 from .host import Host
 
 ReplaySource = Callable[[int, int], AsyncIterator[list[RawMessage]]]
-"""``(first_seq, last_seq)``, inclusive → batches in stream order; gaps are allowed."""
+"""Takes ``(first_seq, last_seq)``, inclusive, and yields batches in stream order; sequences may have gaps."""
 COLLECT_AFTER: Final = 200_000
-"""Objects made before the youngest are collected; the default of 700 costs a replay a quarter of its time (93 instead of
-123 µs of CPU an entry, measured on busy cores)."""
+"""Number of new objects that trigger a garbage collection. Python's default of 700 costs a quarter of a replay's time
+(123 instead of 93 µs of CPU per entry, measured on busy cores).
+"""
 Progress = Callable[[int, int], None]
 """``(done, total)`` in stream sequences."""
 
@@ -32,7 +33,7 @@ Progress = Callable[[int, int], None]
 async def read_ahead(
     source: AsyncIterator[list[RawMessage]], depth: int = REPLAY_LOOKAHEAD
 ) -> AsyncGenerator[list[RawMessage], None]:
-    """The batches of ``source``, up to ``depth`` of them read before they are asked for; closes ``source``."""
+    """The batches of ``source``, of which up to ``depth`` are read ahead; closes ``source``."""
     queue: asyncio.Queue[list[RawMessage] | BaseException | None] = asyncio.Queue(depth)
 
     async def fill() -> None:
@@ -52,11 +53,11 @@ async def read_ahead(
     finally:
         await end_task(task)
         if isinstance(source, AsyncGenerator):
-            await source.aclose()  # its consumer at the broker goes now, not when garbage is collected
+            await source.aclose()  # removes its consumer at the broker now, not at garbage collection
 
 
 class _Calm:
-    """How many bulk replays are at work, and how often garbage was collected before the first of them."""
+    """The number of running bulk replays, and the collector's threshold before the first of them."""
 
     at_work = 0
     before = gc.get_threshold()
@@ -64,7 +65,7 @@ class _Calm:
 
 @contextlib.contextmanager
 def calm_collector() -> Iterator[None]:
-    """Collect garbage seldom while bulk replays make hundreds of thousands of short-lived events, none in cycles."""
+    """Collect garbage rarely while bulk replays create hundreds of thousands of short-lived events without cycles."""
     if not _Calm.at_work:
         _Calm.before = gc.get_threshold()
         gc.set_threshold(COLLECT_AFTER, *_Calm.before[1:])
@@ -73,17 +74,17 @@ def calm_collector() -> Iterator[None]:
         yield
     finally:
         _Calm.at_work -= 1
-        if not _Calm.at_work:  # a rebuild beside a feed that is far behind: the last one restores
+        if not _Calm.at_work:  # a rebuild and a feed may overlap; the last of them restores
             gc.set_threshold(*_Calm.before)
 
 
 async def fold_range(host: Host, source: ReplaySource, last_seq: int, progress: Progress | None = None) -> None:
-    """Bring a host from its checkpoint to ``last_seq``: while one batch is committed the next is decoded.
+    """Fold from a host's checkpoint to ``last_seq``; while one batch is committed, the next is decoded.
 
     No other caller may fold into ``host`` meanwhile; pausing it is allowed between two commits.
 
     Raises:
-        FoldingStopped: For the environment's fault; the checkpoint says how far it came.
+        FoldingStopped: For a fault of the environment; the checkpoint shows how far the host came.
     """
     start = host.checkpoint
     if last_seq <= start:
@@ -116,25 +117,25 @@ async def _fold_range(host: Host, source: ReplaySource, start: int, last_seq: in
             await host.fold_ready(rest)
 
 
-# Brings projections that are behind the group back into it, beside the live feed.
+# Brings projections that are behind back into the group while the live feed continues.
 
 
 _log = structlog.get_logger(__name__)
 
 
 async def catch_up(host: Host, source: ReplaySource, progress: Progress | None = None) -> tuple[str, ...]:
-    """Replay for every laggard until it is back in the group.
+    """Replay for every projection that is behind until it is back in the group.
 
     Args:
-        host: The live host; its feed goes on.
+        host: The live host; its feed continues.
         source: The stream.
-        progress: Called with how far the replay is.
+        progress: Called with the progress of the replay.
 
     Returns:
-        Names of those that failed again and stay behind; ``Host.status`` says why.
+        Names of the projections that failed again and stay behind; ``Host.status`` has the reason.
 
     Raises:
-        FoldingStopped: For the environment's fault.
+        FoldingStopped: For a fault of the environment.
     """
     await host.heed_reopening()
     names = tuple(name for name in host.laggards if name not in host.folder.held)
@@ -168,7 +169,7 @@ async def keep_up(host: Host, source: ReplaySource) -> None:
         await host.lagging.wait()
         try:
             failed = await catch_up(host, source)
-        except Exception as error:  # status shows who is behind; the next round tries again
+        except Exception as error:  # status shows the projections that are behind; the next round retries
             _log.warning("catch_up_failed", error=type(error).__name__)
         else:
             if not failed:
@@ -196,7 +197,7 @@ async def _replay(
         async for messages in batches:
             after = await _fold(host, behind, [m for m in messages if m.seq <= last_seq], after, None)
             if not (behind := _going_on(host, behind)):
-                return  # the rest, the whole journal perhaps, would be read for no projection, and again at each attempt
+                return  # otherwise the rest of the journal would be read for no projection, at each attempt
             if progress is not None:
                 progress(after - start, last_seq - start)
     await _fold(host, behind, [], after, last_seq)  # the stream may end in a gap
@@ -205,7 +206,7 @@ async def _replay(
 async def _fold(
     host: Host, behind: Sequence[Projection], messages: Sequence[RawMessage], after: int, last_seq: int | None
 ) -> int:
-    """Fold a batch into each laggard alone; what ``decode`` and ``admission`` refuse was parked by the group."""
+    """Fold a batch into each projection that is behind; messages that ``decode`` or ``admission`` refuse were parked."""
     ready = await host.prepare(messages, after, last_seq, behind)
     if ready is None:
         return after

@@ -1,8 +1,8 @@
 """The cause of a failed fold: the event, the environment, or the projection.
 
-Invariant: only a fault that the same event would cause again on any machine parks the event; the environment's faults
-(disk, memory, a broken file) stop the host, for parking would then lose good events; everything else is a bug of the
-projection, which leaves the group while the others go on.
+Invariant: an event is parked only for a fault that it would cause again on any machine. Faults of the environment
+(disk, memory, a broken file) stop the host, because parking would lose good events. Any other fault is a bug of the
+projection, which leaves the group while the other projections continue.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ _DAMAGE: Final = re.compile(
     "is not a valid DuckDB database file|Could not read enough bytes from file|Corrupt (?:database|WAL) file"
     "|WAL does not match database file|Is a directory"
 )
-"""In the texts of DuckDB 1.0 to 2.0; it has no class for them. ``Corrupt`` also stands in the text by which it refuses
-everything after the first such fault."""
+"""Phrases in error texts of DuckDB 1.0 to 2.0, which has no exception class for damage. ``Corrupt`` is also in the text
+with which DuckDB refuses all requests after the first such fault.
+"""
 _PATH: Final = re.compile(r'"[^"]*/([^"/]*)"')
 
 
 def text_of(error: BaseException) -> str:
-    """The first line of what DuckDB says, names of files instead of their paths."""
+    """The first line of DuckDB's message, with file names instead of paths."""
     message = str(error).strip() or type(error).__name__
     return _PATH.sub(r'"\1"', message.splitlines()[0])
 
@@ -47,7 +48,7 @@ def as_damage(error: BaseException) -> ViewsDamaged | None:
 
 
 def damage_behind(error: BaseException | None) -> ViewsDamaged | None:
-    """The damage that ``error`` is or was raised from, None if absent."""
+    """The ``ViewsDamaged`` in the chain of causes of ``error``, None if there is none."""
     while error is not None:
         if isinstance(error, ViewsDamaged):
             return error
@@ -57,10 +58,10 @@ def damage_behind(error: BaseException | None) -> ViewsDamaged | None:
 
 @contextmanager
 def telling_damage() -> Iterator[None]:
-    """Raises what DuckDB says of a broken file as our own error.
+    """Converts DuckDB's errors about a damaged file to ``ViewsDamaged``.
 
     Raises:
-        ViewsDamaged: In its place; every other error goes on as it is.
+        ViewsDamaged: If DuckDB reports a damaged file; other errors are raised unchanged.
     """
     try:
         yield
@@ -80,7 +81,7 @@ class Fault(Enum):
 
 
 class FoldingStopped(Unavailable):
-    """The host cannot commit (disk, memory, dead letters unreachable); it folds again when the cause is gone."""
+    """The host cannot commit (disk, memory, dead letters unreachable); it continues when the cause is removed."""
 
     title = "Folding has stopped"
 
@@ -93,11 +94,11 @@ _ENVIRONMENT: Final = (
     duckdb.InternalException,
     duckdb.InterruptException,
     duckdb.PermissionException,
-    Unavailable,  # ViewsDamaged and ViewsUnusable among them
+    Unavailable,  # includes ViewsDamaged and ViewsUnusable
 )
 _EVENT: Final = (
     FoldError,
-    ValueError,  # UnicodeError and pyarrow's ArrowInvalid among them
+    ValueError,  # includes UnicodeError and pyarrow's ArrowInvalid
     KeyError,
     IndexError,
     TypeError,
@@ -119,7 +120,7 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def describe(error: BaseException) -> str:
-    """One line for a dead letter or a status: our own messages whole, others by type; never memory text, never a path."""
+    """One line for a dead letter or a status: our own messages, the type of other exceptions; no memory text, no path."""
     if isinstance(error, FoldError | Unavailable):
         return error.message
     if isinstance(error, OSError):
@@ -129,45 +130,45 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__} in the fold"
 
 
-# How many events a projection may have parked for faults that it did not foresee, before it is the projection's fault.
+# Limits how many events a projection may park for unexpected errors before the projection itself is at fault.
 
 
 PARKINGS_TABLE: Final = "parkings"
 PARKINGS_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {PARKINGS_TABLE} (
     projection VARCHAR NOT NULL, version INTEGER NOT NULL, strikes BIGINT NOT NULL)"""
 LIMIT: Final = PARKINGS_LIMIT * PARKING_RECOVERY_EVENTS
-"""Strikes at which a projection parks no more."""
+"""Number of strikes at which a projection is suspended instead of parking."""
 
 
 class Leniency:
-    """Strikes of each projection: an unforeseen parking adds ``PARKING_RECOVERY_EVENTS``, a folded event takes one away."""
+    """Strikes of each projection: an unexpected parking adds ``PARKING_RECOVERY_EVENTS``; a folded event subtracts 1."""
 
     def __init__(self) -> None:
         self._strikes: dict[str, int] = {}
 
     def load(self, con: duckdb.DuckDBPyConnection, projections: Iterable[Projection]) -> None:
-        """Take the strikes of these versions from the file."""
+        """Load the strikes of these projection versions from the file."""
         known = con.execute(f"SELECT projection, version, strikes FROM {PARKINGS_TABLE}").fetchall()
         stored = {(name, version): strikes for name, version, strikes in known}
         all_strikes = {p.name: stored.get((p.name, p.version), 0) for p in projections}
         self._strikes = {name: strikes for name, strikes in all_strikes.items() if strikes}
 
     def is_used_up(self, projection: Projection) -> bool:
-        """Whether the next event that it cannot fold is no longer parked."""
+        """Whether the projection is suspended at the next event that it cannot fold."""
         return self._strikes.get(projection.name, 0) >= LIMIT
 
     def after_fold(self, projections: Iterable[Projection], events: int) -> dict[Projection, int]:
-        """The strikes of those that have any, once they have folded so many events."""
+        """The strikes, after ``events`` folded events, of the projections that have strikes."""
         if not self._strikes:
             return {}
         return {p: max(0, self._strikes[p.name] - events) for p in projections if p.name in self._strikes}
 
     def after_parking(self, projection: Projection) -> dict[Projection, int]:
-        """Its strikes once an event was parked."""
+        """The projection's strikes after one more parking."""
         return {projection: self._strikes.get(projection.name, 0) + PARKING_RECOVERY_EVENTS}
 
     def learn(self, strikes: Mapping[Projection, int]) -> None:
-        """What was committed."""
+        """Take over committed strikes."""
         for projection, count in strikes.items():
             if count:
                 self._strikes[projection.name] = count
@@ -188,25 +189,25 @@ def forget_strikes(con: duckdb.DuckDBPyConnection, projection: Projection) -> No
     con.execute(f"DELETE FROM {PARKINGS_TABLE} WHERE projection = ?", [projection.name])
 
 
-# Keeps DuckDB to the files of its views: no statement reads, writes, attaches or loads another one.
+# Restricts DuckDB to the files of its views: no statement can read, write, attach or load another file.
 
 
 REBUILD_SUFFIX: Final = ".rebuild"
-"""Of the file that a rebuild fills beside the views and some of its tables are copied from."""
+"""Suffix of the file that a rebuild fills next to the views and from which tables are copied."""
 WAL_SUFFIX: Final = ".wal"
 _PRIVATE: Final = 0o600
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """The file of that suffix beside ``path``."""
+    """The file next to ``path`` with that suffix."""
     return path.with_name(path.name + suffix)
 
 
 def confine(con: duckdb.DuckDBPyConnection, path: Path) -> None:
-    """Confine the whole database of ``con``; DuckDB itself adds the files that it keeps beside ``path``.
+    """Restrict the database of ``con`` to ``path`` and the files that DuckDB keeps next to it.
 
-    ``lock_configuration`` is not set: the memory limit is set again to give memory back (``store``). Without it, too,
-    DuckDB refuses to lift these two while the file is open.
+    ``lock_configuration`` is not set, because setting the memory limit again returns memory (``store``). DuckDB refuses
+    to lift these two restrictions while the file is open anyway.
     """
     rebuilt = beside(path, REBUILD_SUFFIX)
     allowed = ", ".join("'{}'".format(str(file).replace("'", "''")) for file in (rebuilt, beside(rebuilt, WAL_SUFFIX)))
@@ -215,8 +216,10 @@ def confine(con: duckdb.DuckDBPyConnection, path: Path) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Take the rights of others from a view file and its log, should an earlier version have left them any."""
+    """Remove other users' permissions on a view file and its log, which an earlier version may have left."""
     for file in (path, beside(path, WAL_SUFFIX)):
         if file.is_file() and file.stat().st_mode & ~_PRIVATE & 0o777:
-            with contextlib.suppress(PermissionError):  # another user's; `doctor` says that others may read it
+            with contextlib.suppress(
+                PermissionError
+            ):  # the file of another user; `doctor` reports that others may read it
                 file.chmod(_PRIVATE)

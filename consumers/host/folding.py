@@ -1,8 +1,10 @@
-"""Folds one batch into DuckDB in one transaction; if that fails, each projection alone, and parks the event at fault.
+"""Folds one batch into DuckDB in one transaction.
 
-Invariant: a checkpoint passes an event only after every fold took it or after its parking was acked; what fails for the
-environment's fault commits nothing and parks nothing. No parking answers the record of a parking, for that would go on
-for ever; nor does a projection park without bound (``faults``): it is suspended.
+If that fails, folds into each projection alone and parks the event at fault.
+
+Invariant: a checkpoint passes an event only after the event was folded or its parking was acked. A fault of the
+environment commits nothing and parks nothing. An event that records a parking is never parked, because that would never
+end. A projection that parks too many events is suspended (``faults``).
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from .transaction import ProjectionTransaction, transaction, write_checkpoints
 
 Park = Callable[[Parked], Awaitable[None]]
 _REASON_CHARS: Final = 1_000
-"""What ``EventParked.reason`` holds."""
+"""Maximum length of ``EventParked.reason``."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """Why a projection is out of the group, and since when (UTC)."""
+    """Why and since when (UTC) a projection is out of the group."""
 
     reason: str
     since: datetime
@@ -55,13 +57,13 @@ def commit(
 
     Args:
         con: The writer's connection.
-        projections: Who folds; all of them at the batch's start.
-        batch: What is folded.
+        projections: The projections, all with their checkpoint at the batch's start.
+        batch: The events to fold.
         admitted: New identities; None if admission is not part of this commit.
-        strikes: Strikes of each projection after this commit (``faults``).
+        strikes: The projections' strikes after this commit (``faults``).
 
     Returns:
-        What was changed in their tables.
+        The changes in the projections' tables.
     """
     changes: Changes = {}
     names = [projection.name for projection in projections]
@@ -81,12 +83,13 @@ class BatchFolder:
     """Commits batches and tracks the checkpoint of each projection; used by the host under its lock."""
 
     def __init__(self, store: ViewStore, park: Park, *, replays: bool = False) -> None:
-        """A folder of one store.
+        """A folder for one store.
 
         Args:
-            store: Where to.
-            park: Hands one message to the dead letters.
-            replays: Whether everything was folded before elsewhere (rebuild, verify): a parking is not published then.
+            store: The store.
+            park: Publishes one message to the dead letters.
+            replays: Whether the events were folded before by another host (rebuild, verify); then parkings are not
+                published.
         """
         self._store = store
         self._park = park
@@ -94,20 +97,20 @@ class BatchFolder:
         self._told = _log.debug if replays else _log.warning
         self.leniency = Leniency()
         self.reopened = store.reopened
-        """How often the store's file had been opened again when the host last read its checkpoints."""
+        """``store.reopened`` when the host last read the checkpoints."""
         self.suspended: dict[str, Suspension] = {}
         self.parked: dict[str, int] = {}
         self._trying: set[str] = set()
         self.held: frozenset[str] = frozenset()
-        """Projections that must keep the rows of another version: suspended, and not tried again."""
+        """Projections that must keep rows of another version: suspended and never retried."""
 
     def hold(self, names: Iterable[str], reason: str) -> None:
-        """Suspend projections until they are rebuilt, because their rows cannot be had again."""
+        """Suspend projections until they are rebuilt, because their rows cannot be folded again now."""
         self.held = frozenset(names)
         self.suspended |= {name: Suspension(reason, datetime.now(UTC)) for name in self.held}
 
     def try_again(self, names: Iterable[str]) -> None:
-        """Let suspended projections fold alone; they stay suspended until ``rejoin``."""
+        """Let suspended projections fold separately; they stay suspended until ``rejoin``."""
         self._trying.update(names)
 
     def failed(self, name: str) -> bool:
@@ -125,18 +128,20 @@ class BatchFolder:
     def _suspend(self, projection: Projection, seq: int, reason: str, error: Exception) -> None:
         name, known = projection.name, self.suspended.get(projection.name)
         self._trying.discard(name)
-        if known is not None and known.reason == reason:  # failed again: since when it was
+        if known is not None and known.reason == reason:  # failed again: keep the first time
             return
         self.suspended[name] = Suspension(reason, known.since if known is not None else datetime.now(UTC))
-        where = None if self._replays or isinstance(error, CrewJournalError) else error  # our own say what is wrong
+        where = (
+            None if self._replays or isinstance(error, CrewJournalError) else error
+        )  # our own errors describe the fault
         tell = _log.debug if self._replays else _log.error
         tell("projection_left_the_group", projection=name, seq=seq, reason=reason, exc_info=where)
 
     async def park(self, parked: Parked) -> None:
-        """Hand one message to the dead letters; only then may the checkpoint pass it.
+        """Publish one message to the dead letters; only then may the checkpoint pass it.
 
         Raises:
-            FoldingStopped: If they cannot be reached.
+            FoldingStopped: If the dead letters cannot be reached.
         """
         try:
             await self._park(parked)
@@ -152,12 +157,14 @@ class BatchFolder:
         """Fold a batch into every member and into admission.
 
         Args:
-            prepared: Parkings and messages of the batch.
-            batch: Its events.
-            members: Projections at or beyond the batch's start (those beyond crashed during a retry alone).
+            prepared: The batch's parkings and messages.
+            batch: The batch's events.
+            members: Projections at or beyond the batch's start; a projection is beyond it after a crash during a
+                separate retry.
 
         Raises:
-            FoldingStopped: For the environment's fault; some members may have committed, redelivery is harmless.
+            FoldingStopped: For a fault of the environment; some members may have committed, so that redelivery is
+                harmless.
         """
         for parked in prepared.parked:
             await self.park(parked)
@@ -181,13 +188,13 @@ class BatchFolder:
     async def fold_alone(
         self, projection: Projection, batch: Batch, messages: Mapping[int, RawMessage], *, quiet: bool = False
     ) -> None:
-        """Fold a batch into one projection in transactions of its own; halves it until the poison is alone.
+        """Fold a batch into one projection in separate transactions; halve it on failure until the faulty event is isolated.
 
         Args:
-            projection: Who folds.
-            batch: What is folded; begins right behind its checkpoint.
+            projection: The projection.
+            batch: The events, which begin right after the projection's checkpoint.
             messages: Sequence → message, for parking.
-            quiet: Whether this is catching up: caches are not extended.
+            quiet: Whether the projection is catching up; then caches are not extended.
 
         Raises:
             FoldingStopped: For the environment's fault.
@@ -219,7 +226,7 @@ class BatchFolder:
         *,
         quiet: bool,
     ) -> None:
-        """Park the one event of ``batch`` and pass it, or suspend the projection if parking is not allowed."""
+        """Park the only event of ``batch`` and continue after it, or suspend the projection if parking is not allowed."""
         event, why = batch.events[0], describe(error)
         foreseen = isinstance(error, FoldError)
         if _records_a_parking(event):
@@ -236,7 +243,7 @@ class BatchFolder:
         try:
             await self._commit([projection], passed, None, quiet=quiet, strikes=strikes)
         except Exception as cause:
-            raise _stopped(cause, batch) from cause  # nothing was folded, so it cannot be the projection's fault
+            raise _stopped(cause, batch) from cause  # the batch has no events, so the projection is not at fault
 
     async def _commit(
         self,
@@ -265,10 +272,10 @@ class BatchFolder:
         admitted: Sequence[EntryRecorded] | None,
         strikes: Mapping[Projection, int],
     ) -> Changes:
-        """``commit``, on the writer thread, unless a commit that failed may be in the file after all.
+        """``commit`` on the writer thread, unless a failed commit may be in the file after all.
 
         Raises:
-            ViewsUnusable: If the file was opened again since its checkpoints were read.
+            ViewsUnusable: If the file was reopened after its checkpoints were read.
         """
         if self._store.reopened != self.reopened:
             raise ViewsUnusable(
@@ -281,7 +288,7 @@ class BatchFolder:
 
 
 def beyond(batch: Batch, seq: int) -> Batch:
-    """The part of ``batch`` behind ``seq``."""
+    """The part of ``batch`` after ``seq``."""
     if seq < batch.first_seq:
         return batch
     return Batch([event for event in batch.events if event.seq > seq], seq + 1, batch.last_seq)
@@ -295,12 +302,12 @@ def halves(batch: Batch) -> tuple[Batch, Batch]:
 
 
 def _records_a_parking(event: Event) -> bool:
-    """Whether the service published the event because another could not be folded."""
+    """Whether the event records that another event could not be folded."""
     return isinstance(event, EntryRecorded) and event.control and event.entry.entry_type == EventParked.ENTRY_TYPE
 
 
 def _where(error: Exception, batch: Batch) -> str:
-    """What went wrong and where; the words of our own errors too, for others may quote memory text."""
+    """What failed and where. Messages of other libraries are left out, because they may quote memory text."""
     error_text = (
         f"{type(error).__name__}: {error.message}" if isinstance(error, CrewJournalError) else type(error).__name__
     )

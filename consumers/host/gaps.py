@@ -1,8 +1,8 @@
-"""What is missing from JOURNAL, what explains it, and what the views still know of it.
+"""Finds the sequences missing from JOURNAL, the events that explain them, and the lost entries that the views still have.
 
-Invariant: a sequence is explained only by an ``erasure.scoped`` or a ``journal.loss_accepted`` that lies behind it.
-Everything else that a read does not give is damage. nats-server skips a message whose checksum fails without a word and
-goes on counting it (measured with 2.15.1), so every read counts what it was given.
+Invariant: only a later ``erasure.scoped`` or ``journal.loss_accepted`` explains a missing sequence. Every other
+sequence that a read does not return is damage. nats-server silently skips a message with a wrong checksum and still
+counts it (measured with 2.15.1), so every read checks which sequences it received.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXPLAINING: Final = (
     f"SELECT seq, workspace_id, entry_type, payload FROM {ENTRIES} "
     "WHERE {rows} AND control AND entry_type IN (?, ?) ORDER BY seq"
 )
-"""Erasures and accepted losses, of the rows that a condition names."""
+"""Query for erasures and accepted losses among the rows that fulfil a condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Explained:
 
     Attributes:
         ranges: Sequences that were erased or whose loss was accepted.
-        erased: Those that were erased.
+        erased: Sequences that were erased.
         erased_ids: (workspace, entry id) of erased entries.
     """
 
@@ -45,12 +45,12 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """What the stream lacks.
+    """Data that is missing from the stream.
 
     Attributes:
-        sequences: Missing from it and not explained.
+        sequences: Missing sequences without an explanation.
         known: Sequences of entries that the views know and the stream does not hold.
-        ids: Their (workspace, id), in the same order.
+        ids: (workspace, id) of these entries, in the same order.
     """
 
     sequences: list[Range]
@@ -62,14 +62,14 @@ class Lack:
 
 
 def explained(store: ViewStore) -> Explained:
-    """What the views know of erasures and accepted losses; blocking."""
+    """The erasures and accepted losses in the views; blocking."""
     if ENTRIES.name not in store.tables():
         return Explained([], [], frozenset())
     return explained_by(store.rows(EXPLAINING.format(rows="TRUE"), list(EXPLANATIONS)))
 
 
 def explained_by(rows: Iterable[tuple[int, str, str, str]]) -> Explained:
-    """What rows of ``EXPLAINING`` explain."""
+    """The sequences and ids that rows of ``EXPLAINING`` explain."""
     lost: list[Range] = []
     erased: list[Range] = []
     ids: set[tuple[str, str]] = set()
@@ -89,19 +89,19 @@ def _before(ranges: Sequence[Range], seq: int) -> list[Range]:
 
 
 class ReadAccount:
-    """Which sequences a read of the stream did not give."""
+    """Records the sequences that a read of the stream did not return."""
 
     def __init__(self) -> None:
         self._missing: list[Range] = []
 
     @property
     def missing(self) -> list[Range]:
-        """What was not given, as ranges."""
+        """The missing sequences as ranges."""
         self._missing = normalised(self._missing)
         return self._missing
 
     def account(self, expected: int, messages: Sequence[RawMessage]) -> int:
-        """Note what lies between ``expected`` and the messages, which ascend; returns the next one expected."""
+        """Record the gaps between ``expected`` and the ascending messages; returns the next expected sequence."""
         if messages and messages[-1].seq - expected + 1 == len(messages):
             return messages[-1].seq + 1
         for message in messages:
@@ -111,16 +111,16 @@ class ReadAccount:
         return expected
 
     def end(self, expected: int, last_seq: int) -> None:
-        """Note that a read has ended before ``last_seq``."""
+        """Record that a read ended before ``last_seq``."""
         if expected <= last_seq:
             self._missing.append((expected, last_seq))
 
     def add(self, ranges: Sequence[Range]) -> None:
-        """Note what another read did not give."""
+        """Record sequences that another read did not return."""
         self._missing += ranges
 
     def counted(self, source: ReplaySource) -> ReplaySource:
-        """The same source; what it does not give up to the last sequence asked for is noted."""
+        """The same source, whose gaps up to the last requested sequence are recorded."""
 
         async def read(first_seq: int, last_seq: int) -> AsyncGenerator[list[RawMessage], None]:
             expected = first_seq
@@ -143,7 +143,7 @@ async def _closing(source: AsyncIterator[list[RawMessage]]) -> AsyncIterator[Asy
 
 
 async def read_through(source: ReplaySource, last_seq: int) -> list[Range]:
-    """Read the stream to ``last_seq`` and fold nothing; returns what it does not give."""
+    """Read the stream to ``last_seq`` without folding; returns the missing sequences."""
     account = ReadAccount()
     async for _ in account.counted(source)(1, last_seq):
         pass
@@ -151,7 +151,7 @@ async def read_through(source: ReplaySource, last_seq: int) -> list[Range]:
 
 
 def lack_of(live: ViewStore, fresh: ViewStore, missing: Sequence[Range], explains: Explained) -> Lack:
-    """The entries and sequences that the stream lacks, found by folding it; blocking.
+    """The entries and sequences that are missing from the stream; blocking.
 
     Args:
         live: The live views, which may hold entries that the stream lost.
@@ -170,18 +170,18 @@ def lack_of(live: ViewStore, fresh: ViewStore, missing: Sequence[Range], explain
 
 
 def lost_entries(store: ViewStore, identities: Any, columns: str, explains: Explained) -> list[tuple[Any, ...]]:
-    """The entries that the views know and the stream does not hold, but for erased ones, in stream order; blocking.
+    """The entries, except erased ones, that are in the views and not in the stream, in stream order; blocking.
 
     Args:
         store: The views.
         identities: ``k0, k1`` of the identities that the stream holds, as a ``pyarrow.Table``.
-        columns: What of each entry; begins with ``seq, workspace_id, id``.
-        explains: Says what was erased.
+        columns: The columns to return; begins with ``seq, workspace_id, id``.
+        explains: The erasures.
     """
     if ENTRIES.name not in store.tables():
         return []
     with store.snapshot() as con:
-        con.register("held_by_stream", identities)  # of this cursor alone, which ends with the block
+        con.register("held_by_stream", identities)  # visible only to this cursor, which is closed after the block
         rows = con.execute(
             f"SELECT {columns} FROM {ENTRIES} SEMI JOIN "
             f"(SELECT seq FROM {ADMISSION_TABLE} ANTI JOIN held_by_stream USING (k0, k1)) AS lost USING (seq) ORDER BY seq"
@@ -190,13 +190,13 @@ def lost_entries(store: ViewStore, identities: Any, columns: str, explains: Expl
 
 
 def without_erased(rows: Iterable[tuple[Any, ...]], explains: Explained) -> list[tuple[Any, ...]]:
-    """Rows that begin with ``seq, workspace_id, id``, in order of ``seq``, but for those of erased entries."""
+    """The rows without those of erased entries; rows begin with ``seq, workspace_id, id`` and are ordered by ``seq``."""
     erased = _Member(explains.erased)
     return [row for row in rows if row[0] not in erased and (row[1], row[2]) not in explains.erased_ids]
 
 
 class _Member:
-    """Whether ascending questions lie in ascending ranges."""
+    """Tests ascending numbers for membership in ascending ranges."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:
         self._ranges = ranges
@@ -209,7 +209,7 @@ class _Member:
 
 
 class RebuildRefused(JournalDamaged):
-    """Views are not replaced by what the stream holds, because that is less."""
+    """The views are not replaced, because the stream holds less than they do."""
 
     def __init__(self, lack: Lack) -> None:
         super().__init__(
@@ -219,7 +219,7 @@ class RebuildRefused(JournalDamaged):
 
 
 def lack_text(lack: Lack) -> str:
-    """What is lacking, in words."""
+    """The missing data in words."""
     parts = []
     if lack.sequences:
         parts.append(f"{sequences_text(lack.sequences)} missing from the stream without an explanation")

@@ -54,18 +54,18 @@ _log = structlog.get_logger(__name__)
 
 
 class TidiedHost(Protocol):
-    """``host.Host``, as far as housekeeping needs it."""
+    """The part of ``host.Host`` that housekeeping needs."""
 
     store: ViewStore
     projections: tuple[Projection, ...]
 
     def paused(self) -> AbstractAsyncContextManager[None]:
-        """Keep folds out."""
+        """Prevent folds meanwhile."""
         ...
 
 
 class Tidying:
-    """Runs ``tidy`` of the projections that have one, then a checkpoint, once the host has been idle for a while."""
+    """When the host has been idle for a while, runs the projections' ``tidy`` and then a checkpoint."""
 
     def __init__(self, host: TidiedHost) -> None:
         self._host = host
@@ -73,7 +73,7 @@ class Tidying:
         self._task: asyncio.Task[None] | None = None
 
     async def after_commit(self) -> None:
-        """Restart the idle time; checkpoint at once if the log is beyond its bound."""
+        """Restart the idle time; checkpoint at once if the log exceeds its limit."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(IDLE_TIDY_S, self._start)
@@ -81,7 +81,7 @@ class Tidying:
             await self._checkpoint()
 
     def stop(self) -> None:
-        """Cancel planned work; work that runs is completed."""
+        """Cancel planned work; running work is completed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -98,13 +98,13 @@ class Tidying:
                 if hasattr(projection, "tidy"):
                     try:
                         await self._host.store.write(lambda con, p=projection: _tidy(con, p))  # type: ignore[misc]
-                    except Exception as error:  # the views are as they were; the next round tries again
+                    except Exception as error:  # the views are unchanged; the next round retries
                         _log.warning("tidy_failed", projection=projection.name, error=type(error).__name__)
             if self._host.store.wal_bytes > WAL_IDLE_BYTES:
                 await self._checkpoint()
 
     def _has_room(self) -> bool:
-        """Whether the disk has room for what the log holds: a checkpoint that fails makes DuckDB refuse reads, too."""
+        """Whether the disk has room for the log's content; after a failed checkpoint, DuckDB would also refuse reads."""
         store = self._host.store
         return shutil.disk_usage(store.path.parent).free >= FREE_DISK_FLOOR_BYTES + store.wal_bytes
 
@@ -121,11 +121,11 @@ def _tidy(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
         tidy(ProjectionTransaction(con, projection))
 
 
-# Finds missing tables of a projection, for example dropped by hand; the projection is then folded again.
+# Finds missing tables of a projection, for example tables dropped by hand; the projection is then folded again.
 
 
 def has_lost_tables(projection: Projection | type[AdmissionView], existing: frozenset[str]) -> bool:
-    """Whether tables that a projection has made are gone."""
+    """Whether tables that a projection had created are missing."""
     missing = sorted({table.name for table in projection.tables} - existing)
     if missing:
         _log.error("views.table_missing", projection=projection.name, tables=missing)
@@ -137,10 +137,10 @@ class Lag:
     """A projection behind the group.
 
     Attributes:
-        projection: Its name.
-        seq: Where it is.
-        error: What threw it out; None for a new version that is catching up.
-        since: Since when it is out, UTC; None for the same.
+        projection: Name of the projection.
+        seq: Its checkpoint.
+        error: The error that suspended it; None for a new version that is catching up.
+        since: UTC time of the suspension; None for a new version.
     """
 
     projection: str
@@ -151,11 +151,11 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """What ``status`` and readiness show.
+    """State of the host for ``status`` and readiness.
 
     Attributes:
         checkpoint: Last sequence the group has committed.
-        stopped: Why folding has stopped, None while it works.
+        stopped: Why folding has stopped, None while the host folds.
         since: Since when it has stopped.
         laggards: Projections behind the group.
         parked: Projection (or ``decode``, ``admission``) → events parked since start.
@@ -171,18 +171,18 @@ class HostStatus:
 
     @property
     def ready(self) -> bool:
-        """Whether folds commit."""
+        """Whether the host can commit."""
         return self.stopped is None
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A batch that only waits for its commit.
+    """A batch that is ready to be committed.
 
     Attributes:
-        prepared: What was decoded and refused.
-        batch: What the folds see.
-        reloads: How often the host had taken its state from the file when this was begun.
+        prepared: The decoded and the refused messages.
+        batch: The events for the folds.
+        reloads: The host's count of reloads when the preparation began.
     """
 
     prepared: Prepared
@@ -191,7 +191,7 @@ class Ready:
 
     @property
     def last_seq(self) -> int:
-        """Last sequence it covers."""
+        """Last sequence of the batch."""
         return self.batch.last_seq
 
 
@@ -207,14 +207,15 @@ class Host:
         housekeeping: bool = True,
         replays: bool = False,
     ) -> None:
-        """Not open yet.
+        """Create a host that is not open yet.
 
         Args:
             store: The file; the host does not close it.
             projections: The projections, in the order in which they fold.
-            park: Hands a message to the dead letters and returns after the ack; the same parking may come again.
+            park: Publishes a message to the dead letters and returns after the ack; may be called twice for the same
+                parking.
             housekeeping: Whether to checkpoint and merge when idle.
-            replays: Whether this host only repeats what another has folded: its parkings are not published again.
+            replays: Whether this host repeats the folds of another host; then its parkings are not published.
         """
         self.store = store
         self.projections = tuple(projections)
@@ -232,10 +233,10 @@ class Host:
         self._stopped: FoldingStopped | None = None
         self._since: datetime | None = None
 
-    # life
+    # opening and closing
 
     def outdated(self) -> tuple[str, ...]:
-        """Names of the projections whose rows another version has folded, before ``open`` drops them; blocking."""
+        """Names of the projections whose rows were folded by another version; ``open`` drops these rows. Blocking."""
         if "checkpoint" not in self.store.tables():
             return ()
         known = dict(self.store.rows("SELECT projection, version FROM checkpoint WHERE seq > 0"))
@@ -245,8 +246,8 @@ class Host:
         """Create missing tables, read checkpoints and identities; a new version, or one without its tables, starts at 0.
 
         Args:
-            hold: Why projections of a new version must not start at 0: they keep the rows of the former one and are
-                suspended until they are rebuilt. None if they may.
+            hold: Why projections of a new version must not start at 0; they then keep the rows of the former version
+                and are suspended until they are rebuilt. None if they may start at 0.
 
         Raises:
             ViewsDamaged: If the identities cannot be read.
@@ -268,7 +269,7 @@ class Host:
                 AdmissionView, existing_names
             ):
                 con.execute(f"DROP TABLE IF EXISTS {ADMISSION_TABLE}")
-                con.execute("UPDATE checkpoint SET version = -1, seq = 0")  # who is admitted decides what all fold
+                con.execute("UPDATE checkpoint SET version = -1, seq = 0")  # all projections depend on admission
                 con.execute("DELETE FROM checkpoint WHERE projection = ?", [ADMISSION_PROJECTION])
                 known = read_checkpoints(con)
                 con.execute(ADMISSION_DDL)
@@ -283,10 +284,10 @@ class Host:
                 if projection.name not in outdated and (existing or projection.name in known):
                     drop_tables(con, projection)
                     existing = set()
-                create_tables(con, projection, existing)  # of one that is held what it lacks; what it has stays
+                create_tables(con, projection, existing)  # a held projection gets only its missing tables
         forget(con)
         if changed:
-            con.execute("CHECKPOINT")  # DDL never waits in the log (facts/duckdb.md)
+            con.execute("CHECKPOINT")  # DDL must not stay in the log (facts/duckdb.md)
 
     async def reload(self) -> None:
         """Read checkpoints and identities from the file again, after opening or a swap."""
@@ -295,7 +296,7 @@ class Host:
         await self.store.write(self.identities.load)
         await self.store.write(lambda con: self.folder.leniency.load(con, self.projections))
         self.folder.reopened = reopened
-        self._reloads += 1  # voids what was prepared meanwhile, too: the new identities lack what it learned
+        self._reloads += 1  # also invalidates batches prepared meanwhile: the reloaded identities lack their entries
         names = {projection.name for projection in self.projections} | {ADMISSION_PROJECTION}
         self.store.announce({name: seq for name, (_, seq) in checkpoints.items() if name in names})
         if set(self.laggards) - self.folder.held:
@@ -310,7 +311,7 @@ class Host:
 
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
-        """Keep folds out, for what must see or replace the views at one sequence."""
+        """Prevent folds, for code that must read or replace the views at one sequence."""
         async with self._lock:
             yield
 
@@ -318,7 +319,7 @@ class Host:
 
     @property
     def checkpoint(self) -> int:
-        """Last sequence that the group has committed; the live feed continues at + 1."""
+        """Last sequence that the group has committed; the live feed continues after it."""
         return self.store.view_seq(ADMISSION_PROJECTION)
 
     @property
@@ -329,7 +330,7 @@ class Host:
 
     @property
     def laggards(self) -> tuple[str, ...]:
-        """Names of the projections behind the group, which ``catch_up`` brings back."""
+        """Names of the projections behind the group; ``catch_up`` brings them back."""
         at = self.checkpoint
         return tuple(p.name for p in self.projections if p.name in self.folder.suspended or self._checkpoint_of(p) < at)
 
@@ -337,7 +338,7 @@ class Host:
         return self.store.view_seq(projection.name)
 
     def status(self) -> HostStatus:
-        """How folding is doing."""
+        """The state of folding."""
         lags = tuple(self._lag(name) for name in self.laggards)
         stopped = None if self._stopped is None else self._stopped.message
         return HostStatus(self.checkpoint, stopped, self._since, lags, dict(self.folder.parked), self.store.wal_bytes)
@@ -353,11 +354,11 @@ class Host:
 
         Args:
             messages: Messages of JOURNAL; those at or below the checkpoint are skipped.
-            last_seq: Last sequence the batch stands for, if the stream has a gap behind the last message.
+            last_seq: Last sequence that the batch covers, if the stream has a gap after the last message.
 
         Raises:
-            FoldingStopped: For the environment's fault. Nothing may be acked; deliver the same messages again (the
-                call waits out a backoff by itself). Later messages are refused until then, so none is lost.
+            FoldingStopped: For a fault of the environment. Do not ack; deliver the same messages again (the call itself
+                waits for a backoff). Until then later messages are refused, so that no message is lost.
         """
         last = messages[-1] if messages else None
         for part in in_parts(messages, BATCH_BYTES):
@@ -371,8 +372,8 @@ class Host:
     async def fold_ready(self, ready: Ready) -> None:
         """Fold a batch that was prepared while the one before it was committed; returns after the commit.
 
-        If the views were replaced or read again since, what they knew of identities when it was prepared is void: it is
-        prepared once more.
+        If the views were replaced or reloaded after the preparation, the identities used for it are invalid, and the
+        batch is prepared again.
 
         Raises:
             FoldingStopped: As ``fold``.
@@ -394,13 +395,13 @@ class Host:
         last_seq: int | None,
         members: Sequence[Projection] | None = None,
     ) -> Ready | None:
-        """Decode, admit and let the folds compute what they can, beside the event loop; None if nothing is new.
+        """Decode and admit messages and run the folds' precomputation, outside the event loop; None if no message is new.
 
-        It may run ahead of commits: the identities that it learns are in the stream, committed or not.
+        This may run ahead of commits, because the identities that it adds are in the stream, committed or not.
 
         Args:
             messages: Messages of JOURNAL.
-            after: What is at or below is skipped.
+            after: Messages at or below this sequence are skipped.
             last_seq: As in ``fold``.
             members: The projections that will fold it; the group if absent.
         """
@@ -429,7 +430,7 @@ class Host:
         for projection in members:
             warm = getattr(projection, "prepare", None)
             if warm is not None:
-                with contextlib.suppress(Exception):  # the fold meets the same fault, where it is handled
+                with contextlib.suppress(Exception):  # the fold will raise the same error, which is handled there
                     warm(batch)
         return prepared, batch
 
@@ -440,7 +441,7 @@ class Host:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            await asyncio.wait([task])  # memory must not fall behind the commit
+            await asyncio.wait([task])  # the state in memory must follow the commit
             raise
         except FoldingStopped as error:
             self._stop(error, prepared)
@@ -470,7 +471,7 @@ class Host:
         await self._heed_reopening()
 
     async def heed_reopening(self) -> None:
-        """Read the checkpoints again if the file was opened again: a commit that failed may be in it after all."""
+        """Read the checkpoints again if the file was reopened, because a failed commit may be in the file after all."""
         async with self._lock:
             await self._heed_reopening()
 

@@ -1,9 +1,10 @@
-"""Opens a node's view file, and puts one aside that is damaged or cannot belong to the current stream.
+"""Opens a node's view file, and renames a file that is damaged or cannot belong to the current stream.
 
-Invariant: an opened file belongs to the current stream (``STREAM_TABLE``), says so, and no checkpoint in it lies beyond
-the stream's end. If one did, the stream would have lost its end (a power failure, a restored backup): sequences would
-come again with other messages, and every one up to the checkpoint would be skipped in silence. A file that is put aside is
-moved, never overwritten; one that knows what the stream has lost (``AHEAD``) is kept until an operator accepted the loss.
+Invariant: an opened file belongs to the current stream, which ``STREAM_TABLE`` records, and no checkpoint in it lies
+beyond the stream's end. A checkpoint beyond the end means that the stream has lost its end (a power failure, a restored
+backup): its sequences would be assigned to other messages, which would be skipped silently up to the checkpoint. A file
+is renamed, never overwritten; a file with entries that the stream has lost (``AHEAD``) is kept until an operator has
+accepted the loss.
 """
 
 from __future__ import annotations
@@ -26,25 +27,26 @@ from .admission import ADMISSION_TABLE
 from .store import ViewStore
 from .transaction import transaction
 
-# Which stream a view file was folded from, kept in the file itself and compared with the current stream.
+# The identity of the folded stream, stored in the view file and compared with the current stream.
 
 
 STREAM_TABLE: Final = "folded_stream"
 STREAM_DDL: Final = f"CREATE TABLE IF NOT EXISTS {STREAM_TABLE} (stream VARCHAR NOT NULL, made VARCHAR NOT NULL)"
 _HALF: Final = 8
 _SAMPLE: Final = 4
-"""Entries asked for at each end of a stream that may have been recreated around the same messages."""
+"""Number of entries that are compared at each end of a stream that may have been recreated with the same messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamAtHand:
-    """The stream that views are to be folded from.
+    """The stream from which views are folded.
 
     Attributes:
-        made: When it was made, as the broker writes it; distinguishes it from every other.
+        made: Creation time in the broker's format; distinguishes the stream from every other.
         last_seq: Its last sequence.
-        message: The message stored at a sequence, None if it is gone; blocking.
-        own: Whether it lies in the data directory of the views, so that another stream there means that everything was lost.
+        message: Returns the message at a sequence, None if it is deleted; blocking.
+        own: Whether the stream is stored in the data directory of the views; a different stream there means that the
+            former stream was lost.
     """
 
     made: str
@@ -67,7 +69,7 @@ class NotOf:
 
 
 def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> NotOf | None:
-    """Why the views cannot be of this stream, None if they are.
+    """Why the views cannot belong to this stream, None if they belong to it.
 
     Args:
         store: The views.
@@ -75,7 +77,7 @@ def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> NotOf | None
         seq: The highest checkpoint of the views.
 
     Raises:
-        ViewsDamaged: If the file is broken.
+        ViewsDamaged: If the file is damaged.
         BrokerUnavailable: If the broker does not answer.
     """
     if seq == 0:
@@ -97,7 +99,7 @@ def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> NotOf | None
         return None if known else NotOf("views without the stamp of a stream", False)
     at, identity, content = newest[0]
     stored = stream.message(at)
-    if stored is None:  # deleted since, or another stream's gap
+    if stored is None:  # deleted later, or a gap of another stream
         if known:
             return None
         return NotOf(f"views that cannot be compared with this stream: {at} is gone", False)
@@ -108,7 +110,7 @@ def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> NotOf | None
 
 
 def _is_held(store: ViewStore, stream: StreamAtHand) -> bool:
-    """Whether the stream holds the first and the last entries of the views, where there is a message at all."""
+    """Whether the stream holds the first and the last entries of the views, except at deleted sequences."""
     sample = [entry for order in ("DESC", "ASC") for entry in _entries(store, stream.last_seq, order, _SAMPLE)]
     stored = [(stream.message(seq), identity, content) for seq, identity, content in sample]
     matches = [
@@ -118,7 +120,7 @@ def _is_held(store: ViewStore, stream: StreamAtHand) -> bool:
 
 
 def stamp(con: duckdb.DuckDBPyConnection, created: str) -> bool:
-    """Write the stamp of the stream in one transaction; returns whether it is new to the file."""
+    """Write the stream's stamp in one transaction; returns whether the file had no such stamp."""
     with transaction(con):
         con.execute(STREAM_DDL)
         if con.execute(f"SELECT stream, made FROM {STREAM_TABLE}").fetchall() == [(JOURNAL_STREAM, created)]:
@@ -136,7 +138,7 @@ def _stamp_of(store: ViewStore) -> str | None:
 
 
 def _entries(store: ViewStore, last_seq: int, order: str, count: int) -> list[tuple[int, bytes, bytes]]:
-    """Sequence, identity and content of the first or last entries that were admitted up to a sequence."""
+    """Sequence, identity and content hash of the first or last entries that were admitted up to ``last_seq``."""
     if ADMISSION_TABLE not in store.tables():
         return []
     rows = store.rows(
@@ -158,22 +160,22 @@ def _entry_of(message: RawMessage) -> tuple[bytes, bytes] | None:
 
 
 AHEAD: Final = ".ahead-"
-"""Begins the suffix of the name of a view file with events that the stream has lost."""
+"""Marks the name of a view file with events that the stream has lost."""
 DAMAGED: Final = ".damaged-"
-"""Begins the suffix of the name of a view file with bad blocks; the others may hold what the stream has lost, too."""
+"""Marks the name of a view file with bad blocks; its other blocks may also hold entries that the stream has lost."""
 _WAL: Final = ".wal"
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PutAside:
-    """A view file that was replaced by an empty one, to be folded again.
+    """A view file that was replaced by an empty file, into which the stream is folded again.
 
     Attributes:
-        name: What the file is called now, in the same folder.
-        reason: What was wrong with it.
-        at: When it was put aside.
-        ahead: Whether it knows what the stream has lost.
+        name: New name of the file, in the same folder.
+        reason: Why it was replaced.
+        at: When it was renamed.
+        ahead: Whether it has entries that the stream has lost.
         damaged: Whether it has bad blocks.
     """
 
@@ -190,14 +192,14 @@ def open_views(path: Path, *, memory_mb: int, stream: StreamAtHand) -> tuple[Vie
     Args:
         path: The DuckDB file.
         memory_mb: DuckDB's memory limit, MiB.
-        stream: What they are to be folded from.
+        stream: The stream from which the views are folded.
 
     Returns:
-        The store, and what was put aside for it.
+        The store, and the file that was renamed for it.
 
     Raises:
         DataDirBusy: If another process has it open.
-        Unavailable: If it cannot be opened, or the broker cannot be asked about the stream.
+        Unavailable: If the file cannot be opened, or the broker does not answer.
     """
     try:
         store = ViewStore.open(path, memory_mb=memory_mb)
@@ -239,15 +241,15 @@ def _bind(store: ViewStore, stream: StreamAtHand) -> None:
 
 
 def inspect_views(path: Path) -> int:
-    """Check, without a change, whether a file that no process has open can be opened; reads its header, not its rows.
+    """Check, without changing it, whether an unused file can be opened; reads the header, not the rows.
 
     Returns:
-        The highest sequence it has folded.
+        The highest folded sequence.
 
     Raises:
-        ViewsDamaged: If it is broken.
+        ViewsDamaged: If the file is damaged.
         DataDirBusy: If another process has it open.
-        Unavailable: If it cannot be opened for another reason.
+        Unavailable: If the file cannot be opened for another reason.
     """
     store = ViewStore(path, {"threads": 1, "access_mode": "READ_ONLY"})
     try:
@@ -257,12 +259,12 @@ def inspect_views(path: Path) -> int:
 
 
 def put_damaged_aside(path: Path, damage: ViewsDamaged) -> PutAside:
-    """Move a broken file, closed, and its log out of the way.
+    """Rename a closed, damaged file and its log.
 
-    Earlier ones stay until it is known that the journal has lost nothing (``forget_damaged``).
+    Files that were renamed earlier stay until a check has shown that the journal has lost nothing (``forget_damaged``).
 
     Raises:
-        Unavailable: If it cannot be moved.
+        Unavailable: If the file cannot be renamed.
     """
     now = datetime.now(UTC)
     aside = replace(_put_aside(path, f"{DAMAGED}{now:%Y%m%dT%H%M%S.%fZ}", damage.message), damaged=True)
@@ -271,7 +273,7 @@ def put_damaged_aside(path: Path, damage: ViewsDamaged) -> PutAside:
 
 
 def forget_damaged(path: Path) -> None:
-    """Remove the broken files that were put aside, but for the last one; for a journal that has lost nothing."""
+    """Remove the renamed damaged files except the last; call it only if the journal has lost nothing."""
     files = sorted(file for file in path.parent.glob(f"{path.name}{DAMAGED}*") if file.is_file())
     names = sorted({file.name.removesuffix(_WAL) for file in files})
     for old in files:
@@ -286,10 +288,10 @@ def _put_aside(path: Path, suffix: str, reason: str) -> PutAside:
     log, kept_log = path.with_name(path.name + _WAL), kept.with_name(kept.name + _WAL)
     try:
         if log.exists():
-            log.replace(kept_log)  # first: without its file a log would be taken for the next one's
+            log.replace(kept_log)  # first, because a log without its file would be applied to the next file
         path.replace(kept)
     except FileNotFoundError:
-        pass  # a log alone
+        pass  # only a log was left
     except OSError as error:
         raise Unavailable(
             f"{reason}, and {path.name} cannot be moved: {error.strerror}",
@@ -316,7 +318,7 @@ def _refuse_cut_off(store: ViewStore) -> None:
     ((block, total),) = store.rows("SELECT block_size, total_blocks FROM pragma_database_size()")
     if size >= block * total:
         return
-    needed = block * (_last_block(store) + 1)  # DuckDB cuts free blocks off the end, too, and goes on counting them
+    needed = block * (_last_block(store) + 1)  # DuckDB also cuts free blocks off the end, but still counts them
     if size < needed:
         raise ViewsDamaged(
             f"the views are damaged: their file ends at {size:,} bytes of {needed:,}", hint=ViewsDamaged.HINT

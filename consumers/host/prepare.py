@@ -1,7 +1,7 @@
-"""Converts messages to the events that folds read: decoded once, without repeats, with their faults.
+"""Converts messages to the events that folds read: decodes each message once, removes repeats, collects faults.
 
-Invariant: a function of the log alone (the identity index only speeds up "which one was first"), so live feed, bulk
-replay and catch-up hand the same events to the same projection, however they cut their batches.
+Invariant: the result depends on the log alone (the identity index only speeds up the search for the first entry with an
+id), so live feed, bulk replay and catch-up pass the same events to a projection, whatever their batches.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ..feed.messages import RawMessage
 from .admission import ADMISSION_VERSION, IdentityIndex
 
 DECODE_NAME: Final = DECODE_STAGE
-"""Stands for a projection in dead letters of messages that are not an event of a known version."""
+"""Stands in place of the projection's name in dead letters for messages that cannot be decoded."""
 DECODE_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A message that a projection (or ``decode``, or ``admission``) cannot take, and why.
+    """A message that a projection (or ``decode``, or ``admission``) refused, and the reason.
 
     Attributes:
         projection: Name of the projection that refused it.
-        version: Its version; (projection, version, seq) names the parking for ever.
-        message: The message as it came.
-        reason: What is wrong with it, without its text.
+        version: Its version; (projection, version, seq) identifies the parking permanently.
+        message: The unchanged message.
+        reason: The reason, without the message's text.
     """
 
     projection: str
@@ -45,10 +45,10 @@ class Prepared:
 
     Attributes:
         first_seq: First stream sequence covered.
-        last_seq: Last stream sequence covered, gaps at the end included.
+        last_seq: Last stream sequence covered, including gaps at the end.
         events: Canonical events in stream order.
-        parked: Refused by ``decode`` and ``admission``.
-        messages: Sequence → message of every event, to park what a fold refuses.
+        parked: Messages that ``decode`` and ``admission`` refused.
+        messages: Sequence → message of every event, so that an event that a fold refuses can be parked.
     """
 
     first_seq: int
@@ -59,7 +59,7 @@ class Prepared:
 
 
 def in_order(messages: Sequence[RawMessage], after: int) -> list[RawMessage]:
-    """The messages beyond ``after``, each once, in stream order: redelivery may repeat and shuffle a batch."""
+    """The messages beyond ``after``, each once, in stream order: redelivery may repeat and reorder messages."""
     last = after
     for message in messages:
         if message.seq <= last:
@@ -72,11 +72,11 @@ def in_order(messages: Sequence[RawMessage], after: int) -> list[RawMessage]:
 
 
 def prepare(messages: Sequence[RawMessage], index: IdentityIndex, first_seq: int, last_seq: int) -> Prepared:
-    """Decode and admit; CPU only, for a thread beside the event loop.
+    """Decode and admit; CPU only, so run it in a thread.
 
     Args:
         messages: Each once, in stream order.
-        index: Learns the entries.
+        index: Adds the entries to itself.
         first_seq: First sequence the batch covers.
         last_seq: Last sequence the batch covers.
     """
@@ -103,9 +103,9 @@ def prepare(messages: Sequence[RawMessage], index: IdentityIndex, first_seq: int
 
 
 def _is_of_a_repeat(event: Event, index: IdentityIndex) -> bool:
-    """Whether it is a vector (or token bits) of an entry that does not count, because another was the first with its id.
+    """Whether the event is a vector (or token bits) of an entry that does not count because its id was already used.
 
-    Decided by entries before the fact alone, so an index that is ahead changes nothing.
+    Only entries before the fact matter, so an index that is ahead gives the same result.
     """
     if not isinstance(event, VectorDerived | TokenBitsDerived):
         return False

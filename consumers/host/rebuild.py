@@ -1,9 +1,9 @@
-"""Rebuild and verify: the same fold, from sequence 1, in a file of its own.
+"""Rebuild and verify: both fold the stream from sequence 1 into a separate file.
 
-Invariant: live recall never sees half a rebuild. A fresh file is filled beside the live one; under the host's lock, where
-the checkpoint does not move, it takes the last batch, and then the file is swapped or the tables are copied in one
-transaction. What was parked before is not published again. Views that know more than the stream are replaced only if an
-operator accepts the loss, and then their file is kept.
+Invariant: readers never see a partial rebuild. A new file is filled next to the live file. Under the host's lock, while
+the checkpoint cannot move, the last batch is folded into the new file; then the files are swapped, or the tables are
+copied in one transaction. Earlier parkings are not published again. Views with more entries than the stream are
+replaced only if an operator accepts the loss; their file is then kept.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _FETCH_ROWS: Final = 10_000
 _VECTOR_ROWS: Final = 2_048
 """Rows that DuckDB reads at once."""
 _RANGE_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of the longest texts that are read at once; texts of up to 8 KiB need no ranges."""
+"""Maximum bytes of texts that are read at once; tables with texts of up to 8 KiB are not divided."""
 _VALUE_CHARS: Final = 200
-"""Characters of a value that a difference names."""
+"""Maximum characters of a value in a difference."""
 
 
 class DigestedView(Protocol):
-    """What a digest needs to know: every projection is one, admission too."""
+    """The declaration that a digest needs; projections and admission provide it."""
 
     name: ClassVar[str]
     tables: ClassVar[Tables]
@@ -61,7 +61,7 @@ class ViewDigest:
     """The rows of one projection.
 
     Attributes:
-        rows: How many.
+        rows: Number of rows.
         digest: 32 hex digits over all its tables.
         tables: Table → its part of the digest.
     """
@@ -73,15 +73,15 @@ class ViewDigest:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two copies of a projection part.
+    """The first difference between two copies of a projection.
 
     Attributes:
         table: The table.
-        key: Leading columns of the row and their values; binary ones as hex.
-        column: First column that differs, None if the row is there once only.
+        key: Leading columns of the row and their values; binary values as hex.
+        column: First column that differs, None if only one copy has the row.
         kind: ``changed``, ``only live`` or ``only fresh``.
-        live: The beginning of the value in the first copy, if it is changed.
-        fresh: That in the second copy.
+        live: The beginning of the value in the first copy, if the value is changed.
+        fresh: The beginning of the value in the second copy.
     """
 
     table: str
@@ -119,7 +119,7 @@ def digest(con: duckdb.DuckDBPyConnection, view: DigestedView) -> ViewDigest:
 
 
 def _ranges(con: duckdb.DuckDBPyConnection, part: str) -> Iterator[str]:
-    """Conditions that cut a table into parts whose texts fit into memory; one without any for most tables.
+    """SQL conditions that divide a table into parts whose texts fit into memory; most tables need only one part.
 
     DuckDB reads the texts of 2,048 rows at once, 480 MB if each has 240 KB. Its statistics contain their maximum length.
     """
@@ -142,7 +142,8 @@ def first_difference(
 ) -> Difference | None:
     """The first row, by the columns in their order, in which two copies of a projection differ.
 
-    Both are sorted and compared row by row: seconds per million rows, for when the digests have differed.
+    Both copies are sorted and compared row by row, which takes seconds per million rows; for use after digests
+    differed.
     """
     for table, query in digest_queries(view.tables).items():
         names = [column.name for column in table.columns]
@@ -206,21 +207,21 @@ def _key(names: Sequence[str], row: Sequence[Any], width: int) -> dict[str, str]
 
 _SUFFIX: Final = {"rebuild": REBUILD_SUFFIX, "verify": ".verify", "salvage": ".salvage"}
 BEFORE_LOSS: Final = ".before-loss-"
-"""Begins the suffix of the name of a view file that had more events than the stream that replaced it."""
+"""Marks the name of a replaced view file that had more events than the stream."""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What a rebuild did.
+    """The result of a rebuild.
 
     Attributes:
-        projections: Which views were replaced.
-        seq: The sequence they are at.
-        parked: Messages that could not be folded, as before.
-        failed: Those that came to a halt while they were built → why; they are where they were.
-        lack: What the views knew and the stream lacks, accepted as lost; None if it lacks nothing.
-        kept_as: Name of the file of those views.
+        projections: Names of the replaced views.
+        seq: Their checkpoint.
+        parked: Number of messages that could not be folded.
+        failed: View whose rebuild failed → reason; such a view is unchanged.
+        lack: Entries of the former views that the stream lacks, accepted as lost; None if the stream lacks nothing.
+        kept_as: New name of the former views' file.
     """
 
     projections: tuple[str, ...]
@@ -232,18 +233,18 @@ class Rebuilt:
 
 
 class ViewNotRebuilt(CrewJournalError):
-    """A view that works cannot be folded again, so the file with the new views is not put in its place."""
+    """A working view cannot be folded again, so the views are not replaced."""
 
     title = "A view cannot be rebuilt"
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """One projection, live against fresh.
+    """Comparison of a live projection with a fresh one.
 
     Attributes:
         projection: Its name.
-        seq: The sequence both are at.
+        seq: Checkpoint of both.
         equal: Whether the digests agree.
         live: Digest of the live rows.
         fresh: Digest of the rebuilt rows.
@@ -259,7 +260,7 @@ class Verified:
 
 
 class Verification(list[Verified]):
-    """Each view, live against fresh, and what the stream lacks."""
+    """The comparison of each view, and what the stream lacks."""
 
     def __init__(self, views: Iterable[Verified], lack: Lack) -> None:
         super().__init__(views)
@@ -267,7 +268,7 @@ class Verification(list[Verified]):
 
 
 class Fresh:
-    """A store and host of their own beside the live ones."""
+    """A separate store and host next to the live ones."""
 
     def __init__(self, store: ViewStore, host: Host, parked: list[Parked]) -> None:
         self.store = store
@@ -277,7 +278,7 @@ class Fresh:
 
 @asynccontextmanager
 async def beside(live: Host, projections: Sequence[Projection], kind: str, memory_mb: int) -> AsyncIterator[Fresh]:
-    """An empty store beside the live one, and a host of twins of the projections; both are deleted at the end.
+    """An empty store next to the live one, and a host with copies of the projections; both are deleted at the end.
 
     Raises:
         Unavailable: If the disk is too full.
@@ -297,7 +298,7 @@ async def beside(live: Host, projections: Sequence[Projection], kind: str, memor
     host = Host(store, twins, park=collect, housekeeping=False, replays=True)
     try:
         await host.open()
-        if (created := live.store.stream_made) is not None:  # not from the live file, which may be damaged
+        if (created := live.store.stream_made) is not None:  # known without the live file, which may be damaged
             await store.write(lambda con: stamp(con, created))
         yield Fresh(store, host, parked)
     finally:
@@ -330,23 +331,25 @@ async def rebuild(
     accept_loss: bool = False,
     progress: Progress | None = None,
 ) -> Rebuilt:
-    """Build views again from the stream and put them in place of the live ones.
+    """Build views again from the stream and replace the live views.
 
     Args:
-        live: The live host; its feed and its readers go on.
+        live: The live host; its feed and its readers continue.
         source: The stream.
         memory_mb: Memory limit of the second DuckDB, MiB.
         names: Projections to rebuild; None for all, identities included.
-        accept_loss: Whether views that know more than the stream are replaced, and their file is kept; only for all.
+        accept_loss: Whether to replace views that have more entries than the stream, and keep their file; only if all
+            are rebuilt.
         progress: Called with how far the replay is.
 
-    A projection that comes to a halt on the way is left where it is, and named.
+    A projection whose rebuild fails stays unchanged and is named in the result.
 
     Raises:
-        NotFound: If a name is not that of a projection.
-        JournalDamaged: If the stream lacks what nothing explains, or what the views know, and that is not accepted.
-        ViewNotRebuilt: If all were to be replaced and one that works would not.
-        Unavailable: If the disk is too full or the stream cannot be read; the live views are as they were.
+        NotFound: If there is no projection with a given name.
+        JournalDamaged: If sequences or entries of the views are missing from the stream without an explanation, and the
+            loss is not accepted.
+        ViewNotRebuilt: If all views are to be replaced and a working view cannot be rebuilt.
+        Unavailable: If the disk is too full or the stream cannot be read; the live views are then unchanged.
     """
     chosen = _chosen(live, names)
     account = ReadAccount()
@@ -380,15 +383,15 @@ async def rebuild(
 
 
 def _lack(live: Host, fresh: Fresh, account: ReadAccount) -> Lack:
-    """What the stream lacks that the live views know; only what it does not give if they cannot be read."""
+    """The entries of the live views that the stream lacks; only the missing sequences if the views cannot be read."""
     try:
         return lack_of(live.store, fresh.store, account.missing, explained(live.store))
-    except ViewsDamaged:  # a rebuild mends them; they cannot be read
+    except ViewsDamaged:  # the views cannot be read; the rebuild repairs them
         return Lack(without(account.missing, explained(fresh.store).ranges), [], [])
 
 
 def _refuse_if_worse(live: Host, failed: Mapping[str, str]) -> None:
-    """A view that is suspended anyway loses nothing by the swap; one that works would lose what it holds."""
+    """Refuse the swap if a working view cannot be rebuilt, because its rows would be lost."""
     worse = sorted(set(failed) - set(live.folder.suspended))
     if worse:
         raise ViewNotRebuilt(
@@ -413,15 +416,15 @@ def _copy(con: duckdb.DuckDBPyConnection, path: Path, projections: Sequence[Proj
                 )
             write_checkpoints(con, [projection.name for projection in projections], seq)
     finally:
-        forget(con)  # rows came without its knowing their keys
+        forget(con)  # rows were added whose keys the connection does not know
         con.execute("DETACH fresh")
 
 
 async def verify(live: Host, source: ReplaySource, *, memory_mb: int, progress: Progress | None = None) -> Verification:
-    """Compare every live view with a fresh rebuild, at the sequence the live view was at when asked.
+    """Compare every live view with a fresh rebuild, at the live view's checkpoint at the time of the call.
 
-    The live digests are taken in one snapshot, so writes go on meanwhile. Where a digest differs, the two are compared
-    once more at the live checkpoint, under the host's lock, to name the first difference; that comparison counts.
+    The live digests are computed in one snapshot, so that writes can continue. If a digest differs, the two are
+    compared again at the live checkpoint, under the host's lock, to find the first difference; that comparison counts.
 
     Args:
         live: The live host.
@@ -430,7 +433,7 @@ async def verify(live: Host, source: ReplaySource, *, memory_mb: int, progress: 
         progress: Called with how far the replay is.
 
     Returns:
-        Each view, and what the stream lacks.
+        The comparison of each view, and what the stream lacks.
 
     Raises:
         VerificationFailed: If the live views are damaged, so that there is nothing to compare.
@@ -476,12 +479,12 @@ def _digest(store: ViewStore, view: DigestedView) -> ViewDigest:
 
 def _with_difference(live: Host, fresh: Fresh, view: DigestedView, result: Verified) -> Verified:
     if live.store.view_seq(view.name) != fresh.store.view_seq(view.name):
-        return result  # a laggard: its rows of then are gone, and the fresh ones are ahead
+        return result  # a projection that is behind: its rows of that time are gone, and the fresh rows are ahead
     with live.store.snapshot() as live_views, fresh.store.snapshot() as fresh_views:
         difference = first_difference(live_views, fresh_views, view)
         if difference is not None:
             return Verified(result.projection, result.seq, False, result.live, result.fresh, difference)
-        # what differed then is the same now: a later event settled it, and there is nothing left to name
+        # the copies are equal now: a later event removed the difference
         at, live_digest, fresh_digest = (
             live.store.view_seq(view.name),
             digest(live_views, view),

@@ -1,9 +1,8 @@
-"""Reads entries that the stream has lost from the views and from view files that were kept, around their bad blocks.
+"""Reads entries that the stream has lost from the views and from kept view files, skipping their bad blocks.
 
-Why: damage seldom comes alone. When a block of the stream is gone and a byte of the views has changed, the views still hold
-all but the rows of that byte's block. Invariant: nothing is changed, and nothing that was erased is written. The identities
-that the stream holds are folded from it into a file of their own, so what counts as lost does not depend on what the damage
-looks like. What cannot be read is counted.
+Stream and views are often damaged together. If a block of the views is bad, the views still hold all rows outside this
+block. Invariant: nothing is changed, and no erased entry is written. The identities in the stream are folded into a
+separate file, so that the set of lost entries does not depend on the damage of the views. Unreadable rows are counted.
 """
 
 from __future__ import annotations
@@ -41,17 +40,19 @@ from .opening import AHEAD, DAMAGED
 from .rebuild import BEFORE_LOSS, beside
 from .store import ViewStore
 
-# Reads tables of a damaged views file around its bad blocks.
+# Reads tables of a damaged views file without its bad blocks.
 
 
 T = TypeVar("T")
 
 _GROUP_ROWS: Final = 122_880
-"""Rows of a row group; DuckDB reads none of the others for a range of row ids."""
+"""Rows of a row group; for a range of row ids, DuckDB reads no other row groups."""
 VECTOR_ROWS: Final = 2_048
 """Rows that DuckDB reads at once: within them, only texts of more than 4 KB may be in other blocks."""
 _SAMPLES: Final = 8
-"""Rows of such a part that are read one by one; if none can be, the others share their block (a query takes 5 ms)."""
+"""Number of rows of an unreadable part that are tried one by one; if all fail, the other rows are in the same block (a
+query takes 5 ms).
+"""
 _ROW_COUNT: Final = (
     "SELECT coalesce(sum(count), 0)::BIGINT FROM pragma_storage_info(?) "
     "WHERE column_name = ? AND segment_type <> 'VALIDITY'"
@@ -65,13 +66,13 @@ def read_around(
     *,
     least: int = 1,
 ) -> Iterator[T]:
-    """What ``read`` returns for parts of the rows, in order; blocking.
+    """Call ``read`` for parts of the rows and yield the results in order; blocking.
 
     Args:
         rows: Ascending row ids: a range or a list.
-        read: Reads some of them; raises ``ViewsDamaged`` if it meets a bad block.
-        unreadable: Called with rows that cannot be read.
-        least: Rows that are not divided further.
+        read: Reads some rows; raises ``ViewsDamaged`` at a bad block.
+        unreadable: Called with unreadable rows.
+        least: Number of rows that are not divided further.
     """
     parts = [(rows[start : start + _GROUP_ROWS], False) for start in range(0, len(rows), _GROUP_ROWS)][::-1]
     while parts:
@@ -130,7 +131,7 @@ def columns_around(
         select: The query, with ``{rows}`` where the condition on row ids goes, before other parameters.
         unreadable: Called with row ids that cannot be read.
         params: Other parameters.
-        rows: Which rows; all if absent.
+        rows: Row ids; all if absent.
     """
 
     def read(part: Sequence[int]) -> Any:
@@ -141,9 +142,9 @@ def columns_around(
 
 @contextmanager
 def indexed_copy(store: ViewStore, table: str, column: str, memory_mb: int) -> Iterator[ViewStore]:
-    """A copy of a file in which rows of a table are found by an index on a column; blocking, removed at the end.
+    """A copy of a file with an index on a table's column; blocking, removed at the end.
 
-    It has what was in the file at its last checkpoint: what came later is in its log, and has no bad blocks.
+    The copy has the state of the last checkpoint; later rows are in the log, which has no bad blocks.
 
     Raises:
         Unavailable: If the disk is too full.
@@ -155,7 +156,7 @@ def indexed_copy(store: ViewStore, table: str, column: str, memory_mb: int) -> I
     if (free := shutil.disk_usage(path.parent).free) < needed:
         raise Unavailable(f"salvage needs {needed >> 20} MiB of disk, {free >> 20} are free", hint="free some disk")
     try:
-        store.write_blocking(lambda _: shutil.copyfile(store.path, path))  # on the thread that alone writes to the file
+        store.write_blocking(lambda _: shutil.copyfile(store.path, path))  # on the only thread that writes to the file
         copy = ViewStore.open(path, memory_mb=memory_mb)
         try:
             copy.write_blocking(lambda con: con.execute(f'CREATE INDEX of_salvage ON "{table}" ("{column}")'))
@@ -173,16 +174,16 @@ def _discard(path: Path) -> None:
 
 
 _AT_ONCE: Final = 200
-"""Entries read with their text at once: 50 MB of the largest."""
+"""Number of entries that are read at once with their text: 50 MB if all have the maximum size."""
 _NOT_DIVIDED: Final = 32
-"""Rows that are looked for one by one in a copy if one of them is in a bad block."""
+"""Number of rows that are looked up one by one in a copy if one of them is in a bad block."""
 _JSON: Final = ("payload", "refs", "supersedes")
 _OF_ENTRY: Final = (
     *(name for name in JournalEntry.model_fields if name not in ("ts", "valid_at")),
     "ts_ms",
     "valid_ms",
 )
-"""Columns that an entry is made of; damage of the others does not matter."""
+"""Columns from which an entry is restored; damage in other columns does not matter."""
 _IDENTITIES: Final = f"SELECT seq, k0, k1 FROM {ADMISSION_TABLE} WHERE {{rows}}"
 _PLACES: Final = (
     f"SELECT rowid AS row, seq, workspace_id, id FROM {ENTRIES} WHERE {{rows}} AND seq IN (SELECT unnest(?::UBIGINT[]))"
@@ -193,10 +194,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Unread:
-    """What a salvage could not read.
+    """Data that a salvage could not read.
 
     Attributes:
-        sequences: Of lost entries whose rows are in bad blocks of every file that knows them.
+        sequences: Sequences of lost entries whose rows are in bad blocks in every file.
         damaged: Names of the files that have bad blocks, or cannot be opened.
     """
 
@@ -210,7 +211,7 @@ class Unread:
 
 
 def kept_files(views: Path) -> list[Path]:
-    """Views files beside ``views`` that may know more than the stream, newest first."""
+    """Kept view files next to ``views`` that may have entries missing from the stream, newest first."""
     files = [file for kind in (AHEAD, BEFORE_LOSS, DAMAGED) for file in views.parent.glob(f"{views.name}{kind}*")]
     return sorted(
         (file for file in files if file.suffix != ".wal" and file.is_file()),
@@ -227,17 +228,17 @@ async def salvage(
     progress: Progress | None = None,
     unread: Unread | None = None,
 ) -> AsyncGenerator[tuple[bool, dict[str, Any]], None]:
-    """The lost entries that are still known, each once, those of the live views first.
+    """Yield the lost entries that some view file still has, each once, first from the live views.
 
     Args:
         live: The live host.
         source: The stream.
         memory_mb: Memory limit of the DuckDB that the stream is folded into, MiB.
-        progress: Called with how far the reading of the stream is.
-        unread: Takes what cannot be read.
+        progress: Called with the progress of reading the stream.
+        unread: Receives unreadable data.
 
     Yields:
-        Whether only the service may publish it, and its fields as they are submitted.
+        Whether only the service may publish the entry, and the entry's fields for submission.
 
     Raises:
         Unavailable: If the disk is too full or the stream cannot be read.
@@ -306,7 +307,7 @@ def _opened(paths: Sequence[Path], stack: ExitStack, unread: Unread) -> list[Vie
             store = ViewStore(path, {"threads": 1, "access_mode": "READ_ONLY"})
             stack.callback(store.close)
             store.tables()
-        except CrewJournalError as error:  # the others may know it
+        except CrewJournalError as error:  # other files may have the entry
             _log.warning("salvage.file_unreadable", file=path.name, error=error.message)
             unread.damaged.append(path.name)
             continue
@@ -315,7 +316,7 @@ def _opened(paths: Sequence[Path], stack: ExitStack, unread: Unread) -> list[Vie
 
 
 def _explained(store: ViewStore, unread: Unread) -> tuple[Explained, bool]:
-    """What a file knows of erasures and accepted losses, and whether all of it could be read."""
+    """The erasures and accepted losses in a file, and whether all of them could be read."""
     try:
         return explained(store), True
     except ViewsDamaged:
@@ -343,16 +344,17 @@ def _joined(known: Sequence[Explained]) -> Explained:
 def _lost(
     store: ViewStore, fresh: ViewStore, explains: Explained, unread: Unread
 ) -> tuple[list[tuple[int, str, str, int]], set[int]]:
-    """The entries that a file knows and the stream does not hold.
+    """The entries that are in a file and not in the stream.
 
     Args:
         store: The file.
         fresh: Views with the identities that the stream holds.
         explains: Says what was erased.
-        unread: Takes the name of the file if it has bad blocks.
+        unread: Receives the name of the file if it has bad blocks.
 
     Returns:
-        (sequence, workspace, id, row) of each, in stream order, and the sequences of those whose rows are in bad blocks.
+        (sequence, workspace, id, row) of each entry in stream order, and the sequences of entries whose rows are in bad
+        blocks.
     """
 
     def unreadable(_rows: Sequence[int]) -> None:
@@ -383,7 +385,7 @@ def _lost(
             archived = columns_around(store, ARCHIVED.name, elsewhere, unreadable)
             gone = {seq for table in archived for seq in table.column("seq").to_pylist()}
             hard = set(lost) - gone - {row[0] for row in lost_entries}
-    except ViewsDamaged as damage:  # of what describes the tables
+    except ViewsDamaged as damage:  # damage of the table descriptions
         _log.warning("salvage.file_unreadable", file=store.path.name, error=damage.message)
         unread.meets(store)
         return [], set()
@@ -399,9 +401,9 @@ def _not_held(fresh: ViewStore, known: Any) -> list[int]:
 
 
 def _lost_without_identity(store: ViewStore, fresh: ViewStore, unread: Unread) -> list[int]:
-    """The sequences of lost entries whose identities are in bad blocks: these are computed from workspace and id.
+    """The sequences of lost entries whose identities are in bad blocks; identities are computed from workspace and id.
 
-    Writes of documents, which are listed as entries of one type, have no identity of this kind; that type is left out.
+    Document writes are listed as entries of one type and have no such identity, so that type is left out.
     """
     known = {
         seq
@@ -448,7 +450,7 @@ def _records(store: ViewStore, lost: Sequence[tuple[int, str, str, int]], hard: 
 
 
 def _fetched(copy: ViewStore, sequences: Sequence[int], explains: Explained) -> list[dict[str, Any]]:
-    """The rows of sequences, each found by the index of a copy, that can be read."""
+    """The readable rows of the sequences, looked up by the index of a copy."""
     sql = f"SELECT {_names(copy)} FROM {ENTRIES} WHERE seq = ?"
     rows: list[dict[str, Any]] = []
     for seq in sequences:
@@ -459,7 +461,7 @@ def _fetched(copy: ViewStore, sequences: Sequence[int], explains: Explained) -> 
 
 
 def _names(store: ViewStore) -> str:
-    """The columns that an entry is made of, of those that this file has."""
+    """The columns of an entry that this file has."""
     rows = store.rows("SELECT column_name FROM duckdb_columns() WHERE table_name = ?", [ENTRIES.name])
     known = {name for (name,) in rows}
     return ", ".join(("seq", *(name for name in _OF_ENTRY if name in known)))
@@ -474,7 +476,7 @@ def _only_of_the_service(row: Mapping[str, Any]) -> bool:
 
 
 def submission(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of ``journal_entries``, of a former version too, as an entry that can be submitted."""
+    """Convert a row of ``journal_entries``, also of a former version, to an entry that can be submitted."""
     fields = {name: value for name, value in row.items() if name in JournalEntry.model_fields and value is not None}
     fields |= {name: json.loads(fields[name]) for name in _JSON if name in fields}
     if not fields.get("supersedes"):

@@ -1,8 +1,8 @@
-"""The one DuckDB file of a node: one writer thread, one cursor per reader thread, a gate for swaps.
+"""The one DuckDB file of a node: one writer thread, one cursor per reader thread, and a gate for swaps.
 
 Invariant: only the writer thread writes; a commit is announced on the event loop, in commit order, after it is durable;
-a swap replaces the whole file while no reader is inside, so no reader sees parts of both.
-This module alone keeps the rules of DuckDB: one process per file, one cursor per thread, fetch before the next execute.
+a swap replaces the whole file while no reader is active, so no reader sees parts of both files. This module alone
+enforces DuckDB's rules: one process per file, one cursor per thread, fetch before the next execute.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from ...schemas.settings import WAL_BOUND_BYTES
 from .faults import WAL_SUFFIX, as_damage, beside, confine, make_private, telling_damage, text_of
 from .transaction import arrow_table, existing_tables
 
-# A lock that readers share and a swap holds alone, so that a file is replaced while no reader uses it.
+# A shared/exclusive lock: readers share it, a swap holds it exclusively.
 
 
 WAIT_S: Final = 30.0
-"""Seconds a reader waits for a swap, and a swap for readers; a swap takes well under one."""
+"""Seconds that a reader waits for a swap, and a swap for readers; a swap takes far less than 1 s."""
 
 
 class ReadGate:
-    """Counts readers; re-entrant reading is not allowed while a swap may wait."""
+    """Counts readers. A thread that reads must not start to read again, because a waiting swap would block it."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -51,7 +51,7 @@ class ReadGate:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Pass as a reader.
+        """Hold the gate as a reader.
 
         Raises:
             Unavailable: If the store is closed, or a swap takes too long.
@@ -70,10 +70,10 @@ class ReadGate:
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """Wait until the last reader is out and keep others out.
+        """Wait until the last reader has left, and hold the gate exclusively.
 
         Raises:
-            Unavailable: If a reader does not leave within the bound.
+            Unavailable: If a reader does not leave in time.
         """
         with self._condition:
             self._closed = True
@@ -89,18 +89,18 @@ class ReadGate:
                 self._condition.notify_all()
 
     def shut(self) -> None:
-        """Wait for the readers inside, then refuse new ones."""
+        """Wait for current readers, then refuse new ones."""
         with self._condition:
             self._shut = True
             self._condition.wait_for(lambda: not self._readers, WAIT_S)
             self._condition.notify_all()
 
 
-# Opens the views again when DuckDB has given their file up, so that a full disk does not require a restart.
+# Reopens the views after a fatal error of DuckDB, so that a full disk does not require a restart.
 
 
 _GIVEN_UP: Final = (duckdb.FatalException, duckdb.InternalException, duckdb.ConnectionException)
-"""After the first two DuckDB refuses the file, the third is a file that could not be opened again."""
+"""After the first two errors DuckDB refuses the file; the third means that the file could not be reopened."""
 _ORIGINAL: Final = re.compile(r'Original error: "(.*)"', re.DOTALL)
 _HINT: Final = "free disk space or memory if it lasts: it is tried again by itself; see crew-journal status"
 
@@ -108,16 +108,16 @@ _log = structlog.get_logger(__name__)
 
 
 class ViewsUnusable(Unavailable):
-    """DuckDB cannot read or write the views for want of disk or memory, or their file is about to be opened again."""
+    """DuckDB lacks disk space or memory to use the views, or their file is about to be reopened."""
 
     title = "The views cannot be used"
 
 
 class Reopening:
-    """Whether DuckDB has given the file up, why, and the opening of it.
+    """Detects a fatal error of DuckDB, keeps its reason, and reopens the file.
 
     Args:
-        reopen: Closes and opens the file, readers kept out; called on the writer thread.
+        reopen: Closes and opens the file while readers are locked out; called on the writer thread.
         submit: Runs a function on the writer thread, after earlier work.
     """
 
@@ -126,16 +126,16 @@ class Reopening:
         self._submit = submit
         self._asked_at = -1
         self.count = 0
-        """How often the file was opened again: what was known of it under another count may be out of date."""
+        """How often the file was reopened; state that was read under another count may be out of date."""
         self.trouble: str | None = None
         """Why the file cannot be used at the moment, None if it can."""
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Around every use of the file, inside the gate.
+        """Wrap every use of the file, inside the gate.
 
         Raises:
-            ViewsUnusable: In place of what DuckDB says of disk, memory or a file it has given up; that is reopened soon.
+            ViewsUnusable: In place of DuckDB's errors about disk, memory or a refused file; the file is reopened soon.
         """
         count = self.count
         try:
@@ -155,11 +155,11 @@ class Reopening:
 
     def _mend(self, count: int) -> None:
         if count != self.count:
-            return  # two asked at once
+            return  # two requests at the same time
         _log.error("views.given_up", reason=self.trouble)
         try:
             self._reopen()
-        except Exception as error:  # the next read or write asks again
+        except Exception as error:  # the next read or write requests it again
             self._asked_at = count - 1
             _log.error("views.not_reopened", error=str(error))
         else:
@@ -169,21 +169,23 @@ class Reopening:
 
 
 def _reason_of(error: duckdb.Error) -> str:
-    """What DuckDB says; of a file given up earlier, what it said then."""
+    """DuckDB's message; if DuckDB refuses the file after a fatal error, the message of that error."""
     original = _ORIGINAL.search(str(error))
     return text_of(error) if original is None else text_of(duckdb.Error(original[1]))
 
 
-# Returns memory to the system that DuckDB, Arrow and the C library have freed but keep.
+# Returns freed memory that DuckDB, Arrow and the C library keep to the system.
 
 
 _SET_LIMIT: Final = "SET memory_limit = '{limit}'"
-"""Setting the limit, be it to the same value, makes DuckDB purge its allocator and trim the C library's. The settings named
-for it (``allocator_flush_threshold``) apply to DuckDB's own threads only, and this process has none."""
+"""Setting the memory limit, even to the same value, makes DuckDB purge its allocator and trim the C library's. DuckDB's
+settings for this purpose (``allocator_flush_threshold``) apply only to DuckDB's own threads, and this process has no
+such threads.
+"""
 
 
 def share_one_heap() -> None:
-    """Have Arrow, in the whole process, take memory from the C library: freed in one thread, it serves all and can go back.
+    """Let Arrow allocate from the C library in the whole process, so that freed memory is shared and can be returned.
 
     Rebuilding costs the same CPU as with Arrow's mimalloc: 48.4 and 49.0 µs a message, the mean of two runs each.
     """
@@ -195,11 +197,11 @@ def give_back(con: duckdb.DuckDBPyConnection, memory_limit: str) -> None:
 
     Args:
         con: The writer's connection, between transactions.
-        memory_limit: DuckDB's limit as it is set, for example ``512MB``; it stays as it is.
+        memory_limit: DuckDB's current limit, for example ``512MB``; it does not change.
     """
     try:
         con.execute(_SET_LIMIT.format(limit=memory_limit))
-    except duckdb.OutOfMemoryException:  # more than the limit is pinned: nothing of it is free
+    except duckdb.OutOfMemoryException:  # more memory than the limit is pinned, so nothing can be returned
         _log.debug("duckdb_memory_kept")
     pa.default_memory_pool().release_unused()
 
@@ -207,27 +209,31 @@ def give_back(con: duckdb.DuckDBPyConnection, memory_limit: str) -> None:
 T = TypeVar("T")
 
 CHECKPOINT_THRESHOLD: Final = "1TB"
-"""Switches automatic checkpoints off: at 16 MB they delay a commit by 70 to 150 ms. The host makes a checkpoint when idle,
-or beyond ``ViewStore.wal_bound``."""
+"""Switches automatic checkpoints off: at 16 MB they delay a commit by 70 to 150 ms. The host makes a checkpoint when
+idle, or when the log exceeds ``ViewStore.wal_bound``.
+"""
 
 UNUSED_COMPRESSION: Final = "zstd"
-"""DuckDB 2.0 takes it for long strings, and then unpacks 2,048 of them at once to read one: with 1,380 payloads of 240 KB, a
-single row took 2.4 s (0.03 s without) and most queries ran out of memory."""
+"""Compression that DuckDB 2.0 uses for long strings. To read one string it decompresses 2,048: with 1,380 payloads of
+240 KB, a single row took 2.4 s (0.03 s without) and most queries ran out of memory.
+"""
 WAL_SHARE: Final = 4
-"""Share (1/n) of DuckDB's memory that rows which are only in the log may take: with 64 MB, 65 MB of them ended a verify."""
+"""Maximum share (1/n) of DuckDB's memory for rows that are only in the log: with a limit of 64 MB, 65 MB of such rows
+made a verify fail.
+"""
 
 
 class ViewStore:
     """Implements ``schemas.core.ports.ViewReader``, and ``write`` for the host and operator tasks."""
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
-        """Use ``open``."""
+        """Use ``open`` instead."""
         self._path = path
         self._config = dict(config)
         self.stream_made: str | None = None
-        """Creation time of the stream that was folded, as the broker formats it; None if it is not known."""
+        """Creation time of the folded stream in the broker's format; None if unknown."""
         self.folds: Mapping[str, tuple[type, ...]] = {}
-        """Projection → what it folds; set by the host."""
+        """Projection → payload and event classes that it folds; set by the host."""
         self._gate = ReadGate()
         self._cursors: dict[int, tuple[threading.Thread, duckdb.DuckDBPyConnection]] = {}
         self._cursors_lock = threading.Lock()
@@ -242,12 +248,12 @@ class ViewStore:
 
     @classmethod
     def open(cls, path: Path, *, memory_mb: int, threads: int = 1) -> ViewStore:
-        """Open or create the file; what it lacks of tables the host creates.
+        """Open or create the file; the host creates missing tables.
 
         Args:
             path: The DuckDB file; its directory is created.
             memory_mb: DuckDB's memory limit, MiB.
-            threads: DuckDB's threads; 1 measures best beside readers (facts/duckdb.md).
+            threads: DuckDB's threads; 1 is fastest with concurrent readers (facts/duckdb.md).
 
         Raises:
             DataDirBusy: If another process has it open.
@@ -268,7 +274,7 @@ class ViewStore:
     def _connect(self) -> None:
         try:
             self._root = duckdb.connect(str(self._path), config=self._config)
-            self._root.execute(f"SET disabled_compression_methods = '{UNUSED_COMPRESSION}'")  # of no effect in config
+            self._root.execute(f"SET disabled_compression_methods = '{UNUSED_COMPRESSION}'")  # has no effect in config
             confine(self._root, self._path)
         except duckdb.Error as error:
             if (damage := as_damage(error)) is not None:
@@ -296,7 +302,7 @@ class ViewStore:
 
     @property
     def wal_bound(self) -> int:
-        """Size of the log from which the host writes it into the file, bytes: what it holds also takes DuckDB's memory."""
+        """Size in bytes at which the host writes the log into the file; the log's content also takes DuckDB's memory."""
         memory_bytes = int(self._config["memory_limit"].removesuffix("MB")) * 1_000_000
         return min(WAL_BOUND_BYTES, memory_bytes // WAL_SHARE)
 
@@ -306,7 +312,7 @@ class ViewStore:
 
     @property
     def damage(self) -> str | None:
-        """What was found to be broken in the file since it was opened or replaced, None if nothing was."""
+        """The damage found in the file since it was opened or replaced, None if no damage was found."""
         return None if self._damage is None else self._damage.message
 
     @property
@@ -316,14 +322,14 @@ class ViewStore:
 
     @property
     def reopened(self) -> int:
-        """How often the file was opened again after a fatal error of DuckDB; each time, checkpoints must be read again."""
+        """How often the file was reopened after a fatal error of DuckDB; after each time, checkpoints must be read again."""
         return self._reopening.count
 
     def refuse_damage(self) -> None:
         """Return only if no reader or writer has found damage.
 
         Raises:
-            ViewsDamaged: If one has.
+            ViewsDamaged: If damage was found.
         """
         if self._damage is not None:
             raise _bare(self._damage)
@@ -337,7 +343,7 @@ class ViewStore:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Remembers damage that is met, for readiness."""
+        """Remember damage, for readiness."""
         try:
             with self._reopening.watching(), telling_damage():
                 yield
@@ -376,7 +382,7 @@ class ViewStore:
 
     @contextmanager
     def snapshot(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """One consistent state for several queries; holds a swap off, so be brief."""
+        """One consistent state for several queries; delays a swap, so keep it short."""
         with self._gate.reading(), self._watched():
             cursor = self._root.cursor()
             try:
@@ -391,14 +397,14 @@ class ViewStore:
     async def write(self, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
         """Run ``work`` on the writer thread with the writer's connection, after all earlier work.
 
-        The work is never abandoned half-way: a cancelled caller gets the cancellation only after the work has ended.
+        The work always runs to its end: a cancelled caller gets the cancellation only afterwards.
         """
         task = asyncio.get_running_loop().run_in_executor(self._executor, self._run, work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             await asyncio.wait([task])
-            task.exception()  # of work that the cancelled caller no longer waits for; else the loop reports it as lost
+            task.exception()  # the cancelled caller does not read it, and asyncio logs an unread exception
             raise
 
     def write_blocking(self, work: Callable[[duckdb.DuckDBPyConnection], T]) -> T:
@@ -410,22 +416,22 @@ class ViewStore:
             return work(self._writer)
 
     async def checkpoint(self) -> None:
-        """Move the write-ahead log into the file; readers go on, writers wait."""
+        """Write the write-ahead log into the file; readers continue, writers wait."""
         await self.write(lambda con: con.execute("CHECKPOINT"))
 
     async def give_back(self) -> None:
-        """Return to the system what was freed and is kept, between two commits; for when the node is at rest."""
+        """Return freed memory to the system, between two commits; for an idle node."""
         await self.write(lambda con: give_back(con, self._config["memory_limit"]))
 
-    # what is committed
+    # commits
 
     @property
     def generation(self) -> int:
-        """Counts swaps and rebuilt views: a cache built under another generation is void."""
+        """Counts swaps and rebuilt views; a cache of another generation is invalid."""
         return self._generation
 
     def invalidate(self) -> None:
-        """Void every cache: views were replaced, not extended."""
+        """Invalidate every cache, because views were replaced, not extended."""
         self._generation += 1
 
     @property
@@ -436,7 +442,7 @@ class ViewStore:
     def view_seq(self, *projections: str) -> int:
         """The lowest committed checkpoint of the named projections (of all, if none is named)."""
         known = self._checkpoints
-        if len(projections) == 1:  # a commit asks a hundred times
+        if len(projections) == 1:  # called a hundred times per commit
             return known.get(projections[0], 0)
         if not projections:
             return min(known.values(), default=0)
@@ -467,11 +473,11 @@ class ViewStore:
             self._waiters.discard(moved)
 
     def views_folding(self, kind: type) -> tuple[str, ...]:
-        """Names of the projections that declare to fold a payload or event class."""
+        """Names of the projections that fold a payload or event class."""
         return tuple(name for name, folds in self.folds.items() if kind in folds)
 
     def subscribe(self, listener: Callable[[CommittedBatch], None]) -> Callable[[], None]:
-        """Call ``listener`` on the event loop after every commit, in order; returns the way to unsubscribe."""
+        """Call ``listener`` on the event loop after every commit, in order; returns a function that unsubscribes."""
         self._listeners.append(listener)
 
         def unsubscribe() -> None:
@@ -481,9 +487,9 @@ class ViewStore:
         return unsubscribe
 
     def announce(self, checkpoints: Mapping[str, int], committed: CommittedBatch | None = None) -> None:
-        """After a commit, on the event loop: move the checkpoints, extend the caches, wake the waiting.
+        """After a commit, on the event loop: move the checkpoints, extend the caches, wake waiting tasks.
 
-        A listener that fails loses its place, so every cache is voided: it then loads afresh.
+        If a listener fails, every cache is invalidated, so that the listener's cache is loaded again.
         """
         self._checkpoints.update(checkpoints)
         if committed is not None:
@@ -506,8 +512,8 @@ class ViewStore:
             keep_as: Name under which the old file is kept beside it; None to delete it.
 
         Raises:
-            Unavailable: If a write-ahead log remains beside either file; then nothing was replaced. Beside a file that is
-                damaged it counts for nothing.
+            Unavailable: If a write-ahead log remains beside either file; then nothing was replaced. The log of a
+                damaged file is ignored.
         """
         await self.write(lambda _: self._swap(new_file, keep_as))
         self._generation += 1
@@ -517,14 +523,14 @@ class ViewStore:
             raise Unavailable("the new views are not checkpointed", hint="close them first")
         with self._gate.closed():
             try:
-                if self._damage is None:  # what is replaced for its damage needs none, and may not even be open
+                if self._damage is None:  # a damaged file needs no checkpoint and may not be open
                     with telling_damage():
                         self._writer.execute("CHECKPOINT")
             except ViewsDamaged as damage:
                 self._damage = _bare(damage)
             self._disconnect()
             try:
-                if self.wal_bytes and self._damage is None:  # it would be replayed into the other file
+                if self.wal_bytes and self._damage is None:  # the log would be replayed into the other file
                     raise Unavailable("the live views keep a write-ahead log", hint="restart, then rebuild again")
                 if keep_as is not None:
                     kept = self._path.with_name(keep_as)
@@ -566,7 +572,7 @@ class ViewStore:
 
 
 def _bare(damage: ViewsDamaged) -> ViewsDamaged:
-    """The same error without the frames it came through, which hold rows and cursors."""
+    """The same error without its traceback, whose frames hold rows and cursors."""
     return ViewsDamaged(damage.message, hint=damage.hint)
 
 

@@ -1,7 +1,7 @@
 """The transaction of a batch, in which folds write rows and checkpoints.
 
-Invariant: a projection's checkpoint is written in the transaction of its rows. That a fold reads and writes only its own
-tables is proven by the contract suite, not checked here.
+Invariant: a projection's checkpoint is written in the transaction of its rows. The contract suite tests that a fold
+uses only its own tables; this module does not check it.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from ...schemas.core.table import Column, R, Table
 from ..projection import Projection
 from .faults import forget_strikes
 
-# Keys that the rows of a table may have, in memory, so that an upsert of new rows needs no query.
+# A set in memory that contains the keys of a table's rows, so that an upsert of new rows needs no query.
 
 
 ADDED_KEPT: Final = 65_536
-"""Keys of the set before they are merged into the array: 5 MB, where the array takes 8 bytes a key."""
+"""Maximum keys of the set before it is merged into the array: 5 MB; the array takes 8 bytes per key."""
 
 U64 = npt.NDArray[np.uint64]
 
 
 class Keys:
-    """The keys of one table, 64-bit hashes each."""
+    """The 64-bit keys of one table."""
 
     def __init__(self, stored: U64) -> None:
-        """Begin with the keys of the rows that are there, in any order."""
+        """Start with the keys of the existing rows, in any order."""
         self._stored: U64 = np.sort(stored)
         self._added: set[int] = set()
 
     def add(self, keys: Iterable[int]) -> None:
-        """Rows with these keys are inserted."""
+        """Add the keys of inserted rows."""
         self._added.update(keys)
         if len(self._added) >= ADDED_KEPT:
             added = np.sort(np.fromiter(self._added, np.uint64, len(self._added)))
             new = added[~self._among_stored(added)]
-            # ``np.union1d`` of a million keys takes 1.3 s (numpy 2.4 finds the unique ones by hashing), this 0.05
+            # ``np.union1d`` of a million keys takes 1.3 s (numpy 2.4 removes duplicates by hashing), this code 0.05 s
             self._stored = np.insert(self._stored, self._stored.searchsorted(new), new)
             self._added = set()
 
     def may_hold(self, keys: Sequence[int]) -> bool:
-        """Whether a row may have one of ``keys``; no is certain."""
+        """Whether a row may have one of ``keys``; False is certain."""
         if not self._added.isdisjoint(keys):
             return True
         return bool(self._among_stored(np.array(keys, np.uint64)).any())
@@ -65,25 +65,27 @@ class Keys:
         return is_stored
 
 
-# Cached by a connection for its tables: prepared inserts of Arrow columns, keys of rows, checkpoints.
+# Per-connection caches: prepared inserts of Arrow columns, keys of rows, checkpoints.
 
 
 _numbers = itertools.count()
-"""Names are never used twice, so no forgotten statement can be mistaken for another."""
+"""Numbers for statement names; a name is never reused, so that a dropped statement cannot be confused with a new one."""
 
 
 FEW: Final = 64
-"""The most rows for which converting row by row costs less than column by column."""
+"""Up to this number of rows, converting by row is faster than by column."""
 KEY: Final = "key"
-"""The column with a 64-bit hash of a row's name, where a table has one."""
+"""Name of the column with the 64-bit hash of a row's name, in tables that have it."""
 EARLY_PLANS: Final = frozenset({0, 1, 2, 4, 8, 16, 32, 64})
 PLAN_EVERY: Final = 128
-"""Number of runs of an insert after which it is prepared again. Once any temporary view or table was created after the plan,
-the catalogue version differs and DuckDB plans at every execution (2 ms); preparing again costs 2 ms in 128 runs."""
+"""Number of runs of an insert after which it is prepared again. Creating a temporary view or table changes the
+catalogue version, after which DuckDB plans an older statement at every execution (2 ms); preparing again costs 2 ms per
+128 runs.
+"""
 
 
 class CheckpointsChanged(CrewJournalError):
-    """The rows of ``checkpoint`` differ from those that this connection read: other code changed them, which is a bug."""
+    """The rows of ``checkpoint`` differ from the rows that this connection read: other code changed them, which is a bug."""
 
     title = "The checkpoints changed"
 
@@ -130,15 +132,15 @@ class _Insert:
             self._incoming.rows = self._empty  # frees the batch
 
     def drop(self, con: duckdb.DuckDBPyConnection) -> None:
-        """Free what DuckDB keeps of it."""
-        with contextlib.suppress(duckdb.Error):  # gone with the rollback
+        """Deallocate the statement in DuckDB."""
+        with contextlib.suppress(duckdb.Error):  # the rollback removed it
             con.execute(f"DEALLOCATE {self._name}")
         with contextlib.suppress(duckdb.Error):
             con.unregister(self._view)
 
 
 def _table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    """Converts few rows of Python values as rows: half the cost of a conversion for each of 27 columns."""
+    """Convert a few rows of Python values row by row, at half the cost of converting each of 27 columns."""
     if len(next(iter(columns.values()))) <= FEW and all(
         isinstance(column, list | tuple) for column in columns.values()
     ):
@@ -148,7 +150,7 @@ def _table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
 
 
 class _Statements:
-    """What one connection has prepared."""
+    """The caches of one connection."""
 
     def __init__(self) -> None:
         self.inserts: dict[tuple[str, ...], _Insert] = {}
@@ -168,7 +170,7 @@ def _statements_of(con: duckdb.DuckDBPyConnection) -> _Statements:
 
 
 def forget(con: duckdb.DuckDBPyConnection) -> None:
-    """Drop what the connection knows: after a rollback, and where tables are made, dropped or filled by others."""
+    """Drop the connection's caches; call it after a rollback and when other code creates, drops or fills tables."""
     known = _prepared.pop(con, None)
     if known is not None:
         for insert in known.inserts.values():
@@ -195,9 +197,9 @@ def insert_columns(con: duckdb.DuckDBPyConnection, table: str, columns: Mapping[
 
 
 def may_hold(con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[int]) -> bool:
-    """Whether a row of ``table`` may have one of ``keys`` in its column ``key``; no is certain.
+    """Whether a row of ``table`` may have one of ``keys`` in its column ``key``; False is certain.
 
-    Rows must be added to such a table through ``insert_columns``.
+    Rows must be added to such a table by ``insert_columns``.
     """
     known = _statements_of(con).keys
     if table not in known:
@@ -207,7 +209,7 @@ def may_hold(con: duckdb.DuckDBPyConnection, table: str, keys: Sequence[int]) ->
 
 
 def whole(con: duckdb.DuckDBPyConnection, table: Table[R]) -> list[R]:
-    """All rows of a small table, remembered until ``changed`` says otherwise."""
+    """All rows of a small table, cached until ``changed`` is called."""
     known = _statements_of(con).whole
     if table.name not in known:
         rows = con.execute(f"SELECT {table.names} FROM {table}").fetchall()
@@ -216,14 +218,14 @@ def whole(con: duckdb.DuckDBPyConnection, table: Table[R]) -> list[R]:
 
 
 def changed(con: duckdb.DuckDBPyConnection, tables: Iterable[str]) -> None:
-    """Rows of ``tables`` may be others now."""
+    """Drop cached rows of ``tables``, because they may have changed."""
     known = _statements_of(con).whole
     for table in tables:
         known.pop(table, None)
 
 
 def move_checkpoints(con: duckdb.DuckDBPyConnection, projections: frozenset[str], seq: int) -> None:
-    """Set the checkpoints of ``projections`` to ``seq``; of all rows at once (a third of the cost) if those are all.
+    """Set the checkpoints of ``projections`` to ``seq``; one cheaper update sets all rows if these are all projections.
 
     Raises:
         CheckpointsChanged: If other code added or deleted a checkpoint meanwhile; the caller rolls back.
@@ -243,7 +245,7 @@ def move_checkpoints(con: duckdb.DuckDBPyConnection, projections: frozenset[str]
 
 
 def ddl(table: Table[Any]) -> str:
-    """The ``CREATE TABLE`` of a table that is not there."""
+    """The ``CREATE TABLE`` statement of a table."""
     return f'CREATE TABLE "{table}" ({", ".join(map(_definition, table.columns))})'
 
 
@@ -253,7 +255,7 @@ def _definition(column: Column) -> str:
 
 
 def make(con: duckdb.DuckDBPyConnection, tables: Iterable[Table[Any]], existing: Collection[str]) -> None:
-    """Create tables; one of a former version, whose name is in ``existing``, gets the columns that it lacks."""
+    """Create tables; a table whose name is in ``existing`` gets the columns that it lacks."""
     for table in tables:
         if table.name not in existing:
             con.execute(ddl(table))
@@ -289,14 +291,14 @@ _DDL_HINT: Final = "give every column of its tables a type that DuckDB has"
 
 
 class TablesRefused(CrewJournalError):
-    """DuckDB cannot make a table that a projection declares: a bug of the projection."""
+    """DuckDB cannot create a table that a projection declares; a bug of the projection."""
 
     title = "A projection's tables cannot be made"
 
 
 @contextmanager
 def transaction(con: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """BEGIN … COMMIT; any error rolls back and goes on to the caller."""
+    """BEGIN and COMMIT; any error rolls back and is raised to the caller."""
     con.execute("BEGIN TRANSACTION")
     try:
         yield
@@ -320,8 +322,8 @@ class ProjectionTransaction:
 
     Args:
         con: The writer's connection.
-        projection: Who folds.
-        changes: Takes what hot indexes are to learn of the commit.
+        projection: The projection.
+        changes: Collects the commit's changes for the in-memory indexes.
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, projection: Projection, changes: Changes | None = None) -> None:
@@ -341,14 +343,14 @@ class ProjectionTransaction:
             self.insert(table, dict(zip(table.row._fields, zip(*rows, strict=True), strict=True)))  # type: ignore[attr-defined] # a NamedTuple
 
     def replace(self, table: Table[R], rows: Sequence[R], former: Sequence[R] | None = None) -> None:
-        """Put rows in the place of those with the same key."""
+        """Replace the rows with the same keys."""
         if former is None:
             for row in rows:
                 self._delete(table, {name: getattr(row, name) for name in table.key})
         elif former:
             key_of = attrgetter(*table.key)
             replaced = set(map(key_of, rows))
-            rows = [*rows, *(row for row in former if key_of(row) not in replaced)]  # of the same hash
+            rows = [*rows, *(row for row in former if key_of(row) not in replaced)]  # rows with the same hash
             keys = [getattr(row, KEY) for row in former]
             self.execute(f"DELETE FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
         self.add(table, rows)
@@ -362,7 +364,7 @@ class ProjectionTransaction:
         self.execute(f"DELETE FROM {table} WHERE {_equalities(values)}", list(values.values()))
 
     def rewrite(self, table: Table[Any], workspace_id: str, sql: str, params: Sequence[Any] = ()) -> int:
-        """Run an ``UPDATE`` of many rows of one workspace; the number of rows changed."""
+        """Run an ``UPDATE`` of many rows of one workspace; returns the number of changed rows."""
         [(count,)] = self.rows(sql, params)
         if count:
             self._changes_of(table).rewritten.add(workspace_id)
@@ -370,12 +372,12 @@ class ProjectionTransaction:
 
     def execute(self, sql: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> None:
         """Run one parametrised statement on the projection's own tables."""
-        changed(self._con, self._tables)  # whichever of them
+        changed(self._con, self._tables)  # the statement may have changed any of them
         self._con.execute(sql, params)
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Read from the projection's own tables."""
-        changed(self._con, self._tables)  # an UPDATE has a result, too
+        changed(self._con, self._tables)  # an UPDATE also has a result
         return self._con.execute(sql, params).fetchall()
 
     def get(self, table: Table[R], **values: Any) -> list[R]:
@@ -384,7 +386,7 @@ class ProjectionTransaction:
         return [table.row(*row) for row in rows]
 
     def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
-        """The rows with one of ``keys`` in the column ``key``; costs next to nothing without such rows."""
+        """The rows with one of ``keys`` in the column ``key``; almost free if there are no such rows."""
         if not may_hold(self._con, table.name, keys):
             return []
         rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
@@ -420,7 +422,7 @@ def existing_tables(con: duckdb.DuckDBPyConnection) -> frozenset[str]:
 
 
 def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection, existing: Collection[str]) -> None:
-    """The projection's tables, those of a former version with what columns they lack, and its checkpoint row, at 0 if new.
+    """Create the projection's tables, add columns that tables of a former version lack, and add a checkpoint row at 0.
 
     Args:
         con: The connection.
@@ -428,12 +430,12 @@ def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection, existi
         existing: Names of the tables that the file has.
 
     Raises:
-        TablesRefused: If DuckDB cannot make one of them.
+        TablesRefused: If DuckDB cannot create one of them.
     """
     forget(con)
     try:
         make(con, projection.tables, existing)
-    except duckdb.ProgrammingError as error:  # the parser's, the binder's or the catalogue's
+    except duckdb.ProgrammingError as error:  # from the parser, the binder or the catalogue
         reason = str(error).splitlines()[0]
         raise TablesRefused(f"the tables of {projection.name} cannot be made: {reason}", hint=_DDL_HINT) from error
     con.execute(
@@ -443,7 +445,7 @@ def create_tables(con: duckdb.DuckDBPyConnection, projection: Projection, existi
 
 
 def drop_tables(con: duckdb.DuckDBPyConnection, projection: Projection) -> None:
-    """Forget the projection's rows and its checkpoint: the same events would give other rows now."""
+    """Delete the projection's rows and its checkpoint, because the same events would now give different rows."""
     forget(con)
     for table in projection.tables:
         con.execute(f'DROP TABLE IF EXISTS "{table}"')

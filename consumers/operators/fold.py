@@ -1,7 +1,7 @@
-"""``operator_profiles`` and the tables beside it: models of operators, peer cards, consent, names, and own words.
+"""Folds ``operator_profiles`` and related tables: models of operators, peer cards, consent, names, and own words.
 
-Invariants: a profile is kept only of a person who has opted in, whatever a sweep publishes; a fact whose turn is older than
-the last forgetting of its key, or than the consent, is not added again. Only what a token vouched for is a person's turn.
+Invariants: a profile is stored only for a person who has opted in, whatever a sweep publishes; a fact from a turn
+before the consent, or before its key was last forgotten, is not added. Only a vouched turn counts as a person's own.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from ..folds.payloads import decisions
 from ..projection import Batch, Folds, FoldTransaction
 
 _OF_KEY: Final[Tables] = (OPERATOR_PROFILES, OPERATOR_CONSENTS, OPERATOR_FORGOTTEN, OPERATOR_NAMES)
-"""Tables that name people by the keyed hash."""
+"""Tables that identify people by the keyed hash."""
 
 
 class _Person(NamedTuple):
-    """Columns that every table of people has."""
+    """Columns that are common to all tables of people."""
 
     workspace_id: str
     slug: str
@@ -149,7 +149,7 @@ def _replace_key(event: EntryRecorded, said: OperatorKeyReplaced, tx: FoldTransa
 
 
 def _use_key(event: EntryRecorded, key_id: str | None, tx: FoldTransaction) -> None:
-    """Note the key by which an event names a person.
+    """Note the key with which an event hashes a person's name.
 
     Raises:
         FoldError: If it is not the key of earlier events.
@@ -174,7 +174,7 @@ def _forget_all(event: EntryRecorded, tx: FoldTransaction, person: _Person) -> N
 
 
 def _person(event: EntryRecorded, hashed: str, tx: FoldTransaction) -> _Person:
-    """The person whom an event names, also by a further name."""
+    """The person whom an event names, even by a further name."""
     named = _Person(event.workspace_id, slug_of(hashed))
     known = tx.get(OPERATOR_NAMES, **named._asdict())
     return named._replace(slug=known[0].person_slug) if known else named
@@ -199,7 +199,7 @@ class OperatorsProjection:
     folds: ClassVar[Folds] = (EntryRecorded, *_FOLDS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Take in the batch's events in stream order; decisions are few."""
+        """Fold the batch's events in stream order; there are few decisions."""
         if turns := [_turn(event) for event in batch.entries if _is_own_turn(event)]:
             tx.add(OPERATOR_TURNS, turns)
         for event, payload in decisions(batch, *_FOLDS):

@@ -1,6 +1,6 @@
 """Refreshes the cards that agents have of the people they talk with, once a day, an hour before the models of operators.
 
-Invariant: as for the models (``reactor``); an agent's card holds only what was said to this agent.
+Invariant: as for the models (``reactor``); an agent's card contains only statements made to this agent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a person states of themselves in their own turns: the question to a language model, and the answer that counts.
+"""Asks a language model what a person states about themselves in their own turns, and checks its answer.
 
-Invariant: turns are data, given as JSON; what the model answers is only proposed, and ``operators/rules.stated`` decides.
-A changed prompt is a new ``VERSION``.
+Invariant: turns are data, given as JSON; the model's answer is only a proposal; ``operators/rules.stated`` decides. A
+changed prompt is a new ``VERSION``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from ...schemas.operators.rules import FACT_KEYS, OwnTurn, Proposed
 
 VERSION: Final = 1
 MAX_CHARS: Final = 8_000
-"""Characters of turns that are shown, the newest: about 2,000 tokens of the 4,096 that Ollama gives a model by default."""
+"""Maximum characters of turns in the question, newest first: about 2,000 of the 4,096 tokens that Ollama gives a model
+by default.
+"""
 TURN_CHARS: Final = 1_000
 MAX_TOKENS: Final = 1_024
 
@@ -49,7 +51,7 @@ class Facts(BaseModel):
     facts: list[FactProposal]
 
     def proposed(self) -> list[Proposed]:
-        """The facts that the person is said to have stated."""
+        """The facts that, according to the model, the person stated."""
         return [Proposed(fact.key.strip().lower(), fact.value, fact.quote) for fact in self.facts if fact.stated]
 
 

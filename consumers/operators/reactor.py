@@ -1,9 +1,9 @@
 """Refreshes the models of operators once a day from statements about themselves in their own turns.
 
-Invariant: only facts with a quote from the person's own turns are stored, and only turns that a token which speaks for the
-person submitted are theirs; a key that the turns do not mention keeps its fact; of a person who has not opted in, no turn is
-read and nothing published, nor of anyone while the key that names people is another than the journal's. What is published
-depends on the tick alone.
+Invariant: only facts with a quote from the person's own turns are stored; a turn is the person's own only if it was
+submitted with a token that speaks for the person. A fact stays if new turns do not mention its key. If a person has not
+opted in, no turn is read and nothing is published; the same applies to all people while the node's key differs from the
+journal's. The published events depend on the tick alone.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ from ..reacting.control_facts import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 from .prompt import Facts, question
 
-# Reads for a sweep of operator models: the people who talked, their turns, the known facts about them; blocking.
+# Reads the data for a sweep of operator models: the people who talked, their turns, the known facts about them;
+# blocking.
 
 
 PEOPLE_MAX: Final = 1_000
-"""People of one sweep, those who spoke last; the next sweep reads those who speak again."""
+"""Maximum people of one sweep, the most recent speakers; others are read by the next sweep when they speak again."""
 TURNS_MAX: Final = 500
-"""Newest turns of a person that are read: at 20,000 characters each, 10 MB."""
+"""Maximum number of a person's newest turns: 10 MB at 20,000 characters each."""
 _TURNS: Final = f"""{ENTRIES} e JOIN {OPERATOR_TURNS} own ON own.workspace_id = e.workspace_id AND own.seq = e.seq
     WHERE e.workspace_id = $workspace AND e.seq < $seq AND e.ts_ms > $since AND e.ts_ms <= $due
     AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} r WHERE r.workspace_id = e.workspace_id AND r.kind = 'entry'
@@ -92,12 +93,12 @@ class Talker:
 
     Attributes:
         hashed: The keyed hash that names the person.
-        names: The names under which the person talked, as ``schemas/core/grants.person_of`` writes them.
+        names: The names under which the person talked, normalised by ``schemas/core/grants.person_of``.
         user: The name of the last turn, as it was submitted.
         agent_id: The agent they talked with; None for all.
         crew_id: The crew of most turns.
-        messages: How many turns.
-        session_ms: How long in all, milliseconds.
+        messages: Number of turns.
+        session_ms: Total time in milliseconds.
     """
 
     hashed: str
@@ -111,10 +112,10 @@ class Talker:
 
 @dataclass(frozen=True, slots=True)
 class KnownPerson:
-    """What the views hold of a person; ``forgotten`` as in ``schemas/operators/rules.remembered``.
+    """The data about a person in the views; ``forgotten`` as in ``schemas/operators/rules.remembered``.
 
     Attributes:
-        consent: Whether the person opted in (True) or out (False); None if they did neither.
+        consent: Whether the person opted in (True) or out (False); None if the person has not decided.
     """
 
     consent: bool | None
@@ -123,7 +124,7 @@ class KnownPerson:
 
 
 def key_in_use(views: ViewReader) -> str | None:
-    """The id of the key by which the journal names people; None if it names none yet."""
+    """The id of the key with which the journal hashes people's names; None if it names no person yet."""
     rows = views.rows(_KEY)
     return rows[0][0] if rows else None
 
@@ -170,7 +171,7 @@ def turns_of(views: ViewReader, tick: Tick, person: Talker, after: int) -> list[
 
 
 def known_of(views: ViewReader, tick: Tick, slug: str, agent_id: str | None) -> KnownPerson:
-    """What is known of a person."""
+    """The known data about a person."""
     of_person = [tick.workspace_id, slug]
     facts = views.rows(_FACTS, [*of_person, agent_id])
     consent = views.rows(_CONSENT, of_person)
@@ -204,14 +205,14 @@ class OperatorsReactor(SweepReactor):
     sweep: ClassVar[Sweep] = OPERATORS
     needs: ClassVar[tuple[str, ...]] = (ENTRIES_PROJECTION, STANDINGS_PROJECTION, OPERATORS_PROJECTION)
     of_agents: ClassVar[bool] = False
-    """Whether each agent has a card of its own of a person."""
+    """Whether each agent has a separate card of a person."""
     uses_chat = True
 
     async def work(self, tick: Tick) -> Swept:
-        """Look at each person with a new turn; counts facts proposed and refused, and profiles written.
+        """Process each person with a new turn; counts proposed and refused facts, and written profiles.
 
         Raises:
-            Unavailable: If the journal names people by another key.
+            Unavailable: If the journal uses another key.
         """
         counts = dict.fromkeys(
             (
@@ -266,7 +267,7 @@ class OperatorsReactor(SweepReactor):
     async def _propose(
         self, tick: Tick, person: Talker, turns: Sequence[OwnTurn], counts: dict[str, int]
     ) -> list[Proposed]:
-        """The facts that the chat model proposes; those that rules find if there is no model or it fails."""
+        """The facts that the chat model proposes; without a model or after its failure, facts found by rules."""
         if self._chat is not None:
             try:
                 answer = await self._chat.complete(

@@ -1,16 +1,16 @@
 """Files conversations of users and agents as drawers: the hot path of the palace (contract of the palace, §2).
 
-Steps of a chunk: classify, embed, compare with live drawers, choose a tier, publish its vector and then ``drawer.filed``.
-Ids follow from the exchange and the chunk, so a run that is repeated files nothing twice.
+Steps of a chunk: classify, embed, compare with live drawers, choose a tier, publish its vector and then
+``drawer.filed``. Ids are derived from the exchange and the chunk, so that a repeated run files nothing twice.
 
-Invariants: an exchange is filed once it has ended, and its first turn is acked only then, so a crash at any step loses
-nothing. Turns that are not filed (the workspace does not file chat, or its palace is full) stay in the journal and can be
-filed later on request. Without a model, drawers are filed without vectors, which ``embed_chunks`` adds.
+Invariants: an exchange is filed after it has ended, and its first turn is acked only then, so that a crash loses
+nothing. Turns that are not filed (the workspace does not file chat, or its palace is full) stay in the journal and can
+be filed later on request. Without a model, drawers are filed without vectors, which ``embed_chunks`` adds.
 
-Durable: ack policy explicit, ack wait ``PullLimits.ack_wait_s`` (renewed while it works), unlimited deliveries; in stream
-order, except for exchanges that have not ended. It delivers the turns of workspaces that file them: a choice
-(``workspace.configured``) changes its filters, and is acked once the turns are filed that came between the choice and the
-change.
+Durable: ack policy explicit, ack wait ``PullLimits.ack_wait_s`` (renewed while it works), unlimited deliveries; in
+stream order, except for exchanges that have not ended. It delivers only turns of workspaces that file them: a
+``workspace.configured`` changes its filters, and is acked after the turns between this event and the change of the
+filters are filed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from ..reactor import ReactorStatus
 from .exchange_filing import NEEDS, Filing, filing_chat, seqs_of_turns, turns_around, turns_since
 
 CLOCKS_DIFFER_MS: Final = 5_000
-"""How much the clocks of this process and of the broker may differ."""
+"""Maximum difference between the clocks of this process and of the broker."""
 EXCHANGES_AT_ONCE: Final = 128
 FILTERED_WORKSPACES: Final = 256
-"""Workspaces that the durable filters by name; with more of them it delivers the turns of all. A request to the broker
-holds 1 MiB, and the broker compares every filter with every other."""
+"""Maximum number of workspaces in the durable's filters; with more workspaces, it delivers the turns of all. A request
+to the broker holds 1 MiB, and the broker compares every filter with every other.
+"""
 DONE_KEPT: Final = 16_384
-"""Exchanges remembered as done, about 2 MB; for others the views are read."""
+"""Maximum number of exchanges that are remembered as filed, about 2 MB; for others the views are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class IngestLimits(ViewsLimits):
     """Times of this reactor.
 
     Attributes:
-        window_s: Seconds in which turns are collected for one look at the views; an exchange ends after minutes.
+        window_s: Seconds for which turns are collected before the views are read; an exchange ends after minutes.
         quiet_ms: Silence that ends an exchange, milliseconds.
         clocks_differ_ms: See ``CLOCKS_DIFFER_MS``.
     """
@@ -62,7 +63,7 @@ class IngestLimits(ViewsLimits):
 
 
 class PalaceIngestReactor(ViewsReactor):
-    """The reactor; the clock of the node says when an exchange has ended."""
+    """The reactor; it decides by the node's clock whether an exchange has ended."""
 
     name = "palace_ingest"
     version = 1
@@ -73,34 +74,35 @@ class PalaceIngestReactor(ViewsReactor):
     needs = NEEDS
     counted = ("completed", "filed", "duplicates", "noise", "put_off", "without_vector", "faults", "skipped")
     max_ack_pending = 4_096
-    """More sessions at a time than this wait until some have ended their exchange."""
+    """Maximum concurrent sessions; further sessions wait until an exchange has ended."""
     default_limits = IngestLimits()
     _limits: IngestLimits
 
     def prepare(self) -> None:
-        """Make the part that files, with the thresholds of the settings."""
+        """Create the filing part, with the thresholds of the settings."""
         thresholds = thresholds_of(self._context.settings)
         self._filing = Filing(self._views, self.publish, self._context.embedder_for, thresholds, self.identity)
         self._done: OrderedDict[str, None] = OrderedDict()
         self._running = 0
         self._followed: dict[str, int] = {}
-        """Workspaces whose turns the durable delivers, with the sequence behind which it certainly does."""
+        """Workspace whose turns the durable delivers → sequence after which it certainly delivers them."""
 
     async def status(self) -> ReactorStatus:
-        """The status, with the exchanges that are being filed and the turns that wait."""
+        """The status, with the numbers of exchanges being filed and of waiting turns."""
         status = await super().status()
         return replace(status, counts={**status.counts, "running": self._running, "waiting": status.pending})
 
     async def open(self) -> None:
-        """Declare the durable, with the turns of the workspaces that file them as the views know it at the stream's end.
+        """Declare the durable for the workspaces that file turns, by the views at the stream's end.
 
-        It is never declared with fewer turns before: the broker passes over those that no filter takes.
+        It is not declared earlier with fewer workspaces, because the broker permanently skips messages that match no
+        filter.
         """
         await self.caught_up(await self._source.last_seq())
         await self._follow(await asyncio.to_thread(filing_chat, self._views))
 
     async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
-        """File the exchanges that have ended, and put off those that have not."""
+        """File the ended exchanges, and postpone the others."""
         turns = []
         for message in messages:
             subject = parse_subject(message.subject)
@@ -114,7 +116,7 @@ class PalaceIngestReactor(ViewsReactor):
             await self._take(workspace_id, turns)
 
     async def _follow(self, filing: frozenset[str]) -> None:
-        """Let the durable deliver the turns of these workspaces, and of no others."""
+        """Let the durable deliver only the turns of these workspaces."""
         names = sorted(filing) if len(filing) <= FILTERED_WORKSPACES else ["*"]
         kinds = (USER_MESSAGE, AGENT_RESPONSE)
         turns = [f"{Family.JOURNAL.value}.{name}.*.*.{kind}" for name in names for kind in kinds]
@@ -123,7 +125,7 @@ class PalaceIngestReactor(ViewsReactor):
         self._followed = {name: self._followed.get(name, end) for name in filing}
 
     async def _choose(self, workspace_id: str, message: Msg) -> None:
-        """Follow the choice of a workspace; file the turns that came between it and the change of the filters."""
+        """Apply a workspace's setting; file the turns between this event and the change of the filters."""
         filing = await asyncio.to_thread(filing_chat, self._views)
         if (workspace_id in filing) != (workspace_id in self._followed):
             await self._follow(filing)
@@ -142,7 +144,7 @@ class PalaceIngestReactor(ViewsReactor):
             await self._leases.put_off(of[seq], left_ms / 1_000)
 
     async def _file_around(self, workspace_id: str, seqs: Sequence[int]) -> dict[int, int]:
-        """File the exchanges around some turns that have ended; the others by the turn that begins them.
+        """File the ended exchanges that contain some turns; return when the others end.
 
         Returns:
             Sequence of the turn → milliseconds until its exchange ends.

@@ -1,9 +1,9 @@
 """Prunes drawers every night and computes centroids on Sundays (contract of the palace, §5 and §6).
 
-A fold of the same tick (``consumers/palace/fold``) lets the drawers decay before. ``sweep.finished`` of the tick belongs to
-the journal's decay, so this reactor publishes only changes.
+Before, a fold of the same tick (``consumers/palace/fold``) has let the drawers decay. The journal's decay publishes
+``sweep.finished`` of the tick, so this reactor publishes only changes.
 
-Invariant: ids of events follow from the workspace and the day, so a second sweep of a day publishes nothing more.
+Invariant: ids of events are derived from the workspace and the day, so that a second sweep of a day publishes nothing.
 
 Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while it works), unlimited deliveries, one tick
 at a time.
@@ -28,7 +28,7 @@ from ..reacting.sweeping import Tick, TickReactor
 from .classify_reads import NEEDS, fading_in, new_centroids
 
 PRUNED_AT_ONCE: Final = 1_000
-"""Drawers of one ``drawer.pruned``."""
+"""Maximum number of drawers in one ``drawer.pruned``."""
 _SUNDAY: Final = 6
 
 

@@ -1,7 +1,7 @@
-"""What a model is asked about drawers of the palace, and what of its answers counts.
+"""The questions to a model about drawers of the palace, and the checks of its answers.
 
 Invariant: texts are data, given as JSON strings under short references, so that no text can end the question. An answer
-about several drawers counts if it has each of them once. A changed prompt is a new ``VERSION``.
+about several drawers is valid if it contains each of them once. A changed prompt is a new ``VERSION``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ...schemas.text.injection import finding_in
 
 VERSION: Final = 1
 SHOWN_CHARS: Final = 4_000
-"""Characters of a drawer that a model reads."""
+"""Maximum characters of a drawer in a question."""
 SUMMARY_CHARS: Final = 500
 MOST_ENTITIES, MOST_TRIPLES = 20, 20
-"""Entities and triples of one drawer that count, the first."""
+"""Maximum number of entities and of triples of a drawer; the first count."""
 _TOKENS_EACH: Final = 400
-"""Tokens of the answer about one drawer."""
+"""Maximum tokens of the answer about one drawer."""
 _LEAST_TOKENS: Final = 1_024
 FACT: Final = "fact"
 TYPES: Final = frozenset({"decision", "preference", "milestone", "problem", "emotional", FACT, "task"})
@@ -38,7 +38,7 @@ _PRONOUNS: Final = (
     "ihr mich dich ihn uns euch dies diese dieser dieses das jetzt heute morgen gestern hier dort man jemand etwas"
 )
 PRONOUNS: Final = frozenset(_PRONOUNS.split())
-"""What models name as entities although it means another one each time."""
+"""Words that models name as entities although their meaning depends on the text."""
 
 CLASSIFY: Final = (
     "You file notes of a team's memory. For each note give: ref (as given), memory_type (decision, preference, milestone, "
@@ -71,7 +71,7 @@ class ReadTriple(BaseModel):
 
 
 class ReadDrawer(BaseModel):
-    """What the model says of one drawer."""
+    """The model's answer about one drawer."""
 
     ref: str
     memory_type: str
@@ -107,7 +107,7 @@ class TypedTriple:
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """What counts of an answer about a drawer; ``importance`` is 0 to 5."""
+    """The valid part of an answer about a drawer; ``importance`` is 0 to 5."""
 
     memory_type: str
     importance: float
@@ -129,7 +129,7 @@ def comparison(text: str, others: Sequence[str]) -> Prompt:
 
 
 def understood(answer: ReadDrawers, count: int) -> list[Understood] | None:
-    """What counts of an answer about so many drawers, in their order; None if it has not each of them once."""
+    """The valid parts of an answer about ``count`` drawers, in order; None unless it has each drawer once."""
     by_ref = {drawer.ref.strip(): drawer for drawer in answer.drawers}
     wanted = [f"d{at}" for at in range(1, count + 1)]
     if len(answer.drawers) != count or set(by_ref) != set(wanted):
@@ -138,13 +138,13 @@ def understood(answer: ReadDrawers, count: int) -> list[Understood] | None:
 
 
 def contradicted(answer: Comparison, count: int) -> set[int]:
-    """The places of the notes that contradict the new one."""
+    """The indices of the notes that contradict the new one."""
     places = {f"d{at + 1}": at for at in range(count)}
     return {places[ref.strip()] for ref in answer.contradicts if ref.strip() in places}
 
 
 def summary_of(text: str) -> str:
-    """A summary as one line; blank if the injection scanners block it."""
+    """A summary on one line; empty if the injection scanners block it."""
     line = _line(text, SUMMARY_CHARS)
     return "" if finding_in(line) is not None else line
 

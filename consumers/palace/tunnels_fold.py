@@ -1,4 +1,4 @@
-"""``tunnels``: the explicit tunnels of the palace as their events have made them.
+"""``tunnels``: the explicit tunnels of the palace.
 
 Invariant: creating a tunnel that exists keeps its age and its strength; an event about an unknown tunnel changes nothing.
 """

@@ -1,1 +1,1 @@
-"""Shared by reactors: durables, pauses, leases, facts that are published once, sweeps."""
+"""Code that reactors share: durables, pauses, leases, facts that are published once, sweeps."""

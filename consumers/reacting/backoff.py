@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 def doubled(first_s: float, last_s: float, times: int) -> float:
     """``first_s`` doubled ``times`` times, at most ``last_s``; seconds."""
-    return min(first_s * 2.0 ** min(times, 62), last_s)  # 62: beyond it the power alone outgrows any pause
+    return min(first_s * 2.0 ** min(times, 62), last_s)  # 62: a larger power exceeds any pause
 
 
 class Backoff:

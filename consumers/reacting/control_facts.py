@@ -1,7 +1,7 @@
 """Encodes facts of reactors as control entries.
 
-Invariant: a fact's id and content hash follow from its cause alone, so a reactor that runs again, with other figures
-perhaps, repeats the fact and does not contradict it: the first one counts.
+Invariant: a fact's id and content hash depend on its cause alone. If a reactor runs again and computes different
+figures, the fact therefore counts as a repeat, and the first one stays.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def encode_control(
 
     Args:
         workspace_id: The workspace.
-        payload: What was found or done.
-        fact_id: Its id, derived from the cause.
-        cause: Id of the entry it is derived from.
+        payload: What the reactor found or did.
+        fact_id: Id of the fact, derived from the cause.
+        cause: Id of the entry from which the fact is derived.
         reactor: ``name@version``.
         summary: One line for the reader of the journal.
-        severity: How bad it is.
-        ts_ms: Its time, milliseconds since the epoch; the broker's if absent.
-        crew_id: The crew it concerns.
+        severity: Severity of the entry.
+        ts_ms: Time of the entry, milliseconds since the epoch; the broker's time if absent.
+        crew_id: The crew that the fact concerns.
         priority: Its priority.
-        refs: Ids beside the one it is derived from.
-        data_subject_id: Whose personal data this is.
+        refs: Further referenced ids, in addition to the cause.
+        data_subject_id: The person whose personal data this is.
     """
     record: dict[str, Any] = {
         "id": fact_id,

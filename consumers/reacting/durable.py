@@ -24,17 +24,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """A durable consumer of JOURNAL as a reactor wants it.
+    """The configuration of a reactor's durable consumer of JOURNAL.
 
     Attributes:
         name: ``[A-Za-z0-9_-]``; processes that use the same name share the messages.
-        filter_subjects: What the caller wants; none overlaps another. Servers before ``FILTERS_SINCE`` deliver all,
-            unless it is ``sparse``.
-        ack_wait_s: Seconds until an unacked message comes again; ``in_progress`` restarts them.
-        max_ack_pending: Unacked messages of all processes together, those put off included.
+        filter_subjects: Subjects to deliver, without overlaps. Servers before ``FILTERS_SINCE`` deliver all messages,
+            unless the durable is ``sparse``.
+        ack_wait_s: Seconds until an unacked message is redelivered; ``in_progress`` restarts this time.
+        max_ack_pending: Maximum number of unacked messages of all processes together, including postponed messages.
         description: Shown by the broker's tools.
-        sparse: What is wanted is rare, so servers of every version filter: slow for each message that passes, it is still
-            less than reading everything.
+        sparse: Whether matching messages are rare, so that servers of every version filter: filtering is slow per
+            delivered message, but cheaper than reading all.
     """
 
     name: str
@@ -47,14 +47,14 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What a durable has left to do, as the broker counts it.
+    """The backlog of a durable, as the broker counts it.
 
     Attributes:
         acked: Stream sequence up to which everything is acked.
         delivered: Stream sequence up to which everything was delivered at least once.
-        unacked: Messages delivered and not acked: in a reactor's hands, put off or given back.
+        unacked: Messages delivered and not acked: being handled, postponed or returned.
         to_come: Messages never delivered.
-        waiting: Requests that wait at the broker.
+        waiting: Pull requests that wait at the broker.
     """
 
     acked: int = 0
@@ -134,7 +134,7 @@ async def info_of(client: Client, durable: str, timeout_s: float = API_TIMEOUT_S
 
 
 async def answered(request: Awaitable[T]) -> T | None:
-    """The answer to a request to the broker; None if there is nothing of what it names.
+    """The answer to a request to the broker; None if the requested object does not exist.
 
     Raises:
         BrokerUnavailable: If the broker does not answer.

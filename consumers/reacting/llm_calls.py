@@ -1,7 +1,8 @@
 """Asks a chat model for a workspace and records what the call cost, as an ``llm.call`` entry.
 
-Invariant: each call that reached a model is one entry, whether its answer had the requested form or not; the entry holds
-neither the question nor the answer. Its id is new: a sweep that is repeated asks again, which costs again.
+Invariant: each call that reached a model is one entry, even if its answer did not have the requested form; the entry
+holds neither the question nor the answer. Its id is random, because a repeated sweep calls the model again, which costs
+again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _CONTENT_BYTES: Final = 16
 
 
 def chat_of(settings: Settings) -> ChatModel | None:
-    """The chat model that the settings name; None if they name none.
+    """The chat model in the settings; None if they name no model.
 
     Raises:
         ChatUnavailable: The URL is not valid.
@@ -62,7 +63,7 @@ class MeteredChat:
         """Ask, record the cost, and return the answer.
 
         Args:
-            workspace_id: Whose entry the cost is.
+            workspace_id: Workspace of the entry that records the cost.
             purpose: What the answer is for, such as ``consolidation``.
             prompt: The question.
             form: The form of the answer, see ``ChatModel.complete``.

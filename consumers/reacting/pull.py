@@ -1,14 +1,15 @@
 """A durable pull consumer that several processes share, for reactors.
 
-nats-py's ``fetch`` has traps (``feed/jetstream``). Here a request for many waits for a short window only, and the long
-one is for a single message. Invariants: a message is taken by one caller at a time and comes back unless acked; the next
-``take`` recovers from a lost connection or a deleted durable; a durable that is read back differs in nothing from the
-request.
+nats-py's ``fetch`` has traps (``feed/jetstream``). Here a request for several messages waits only for a short time; a
+long request is for a single message. Invariants: one caller at a time holds a message, and the message is redelivered
+unless acked; the next ``take`` recovers from a lost connection or a deleted durable; a declared durable equals the
+request in all fields.
 
-Filters save work, but a caller must be ready for other messages: for older servers, which filter slowly, none are set.
+Filters save work, but a caller must expect other messages, because no filters are set on older servers, which filter
+slowly.
 
-Ack policy explicit, ack wait and acks pending as the caller states, deliveries unlimited; in stream order, but returned
-messages come again between newer ones.
+Ack policy explicit, ack wait and acks pending set by the caller, unlimited deliveries. Messages come in stream order,
+except that returned messages come again between newer messages.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class PullConsumer:
 
     Args:
         client: A connection that reconnects without limit; not closed here.
-        durable: What to consume; made if absent, brought up to date if different.
+        durable: The durable to consume; created if absent, updated if different.
     """
 
     def __init__(self, client: Client, durable: Durable) -> None:
@@ -69,20 +70,20 @@ class PullConsumer:
         self._interrupted = False
 
     async def take_only(self, filter_subjects: tuple[str, ...]) -> None:
-        """``open`` with other filters: from now on, messages that were not delivered yet are taken of these subjects only.
+        """``open`` with other filters: from now on, only messages on these subjects are delivered.
 
         Raises:
-            BrokerUnavailable, StreamMismatch: As ``open``.
+            BrokerUnavailable, StreamMismatch: As in ``open``.
         """
         self._durable = replace(self._durable, filter_subjects=filter_subjects)
         await self.open()
 
     async def open(self) -> None:
-        """Declare the durable, read it back, and listen; may be called again at any time.
+        """Declare the durable, read it back, and subscribe; may be called again at any time.
 
         Raises:
             BrokerUnavailable: If the broker does not answer or has no JOURNAL.
-            StreamMismatch: If the durable cannot be had as wanted.
+            StreamMismatch: If the durable cannot be configured as requested.
         """
         await declare(self._client, self._durable)
         if self._subscription is None:
@@ -98,14 +99,15 @@ class PullConsumer:
         Args:
             limit: The maximum number, at least 1.
             wait_s: Seconds to wait for the first.
-            window_s: Seconds to let more arrive when there are fewer than ``limit``; above 0.
+            window_s: Seconds to wait for further messages if there are fewer than ``limit``; above 0.
 
         Returns:
-            Messages in stream order (those given back before apart); none after ``wait_s`` or ``interrupt``.
+            Messages in stream order, except for messages that were returned before; empty after ``wait_s`` or
+            ``interrupt``.
 
         Raises:
-            BrokerUnavailable: If the broker does not answer, or the durable is gone and cannot be made again.
-            StreamMismatch: If it cannot be made again as wanted.
+            BrokerUnavailable: If the broker does not answer, or the durable was deleted and cannot be created again.
+            StreamMismatch: If the durable cannot be configured as requested.
         """
         self._interrupted = False
         messages = await self._within(window_s, limit)
@@ -120,10 +122,10 @@ class PullConsumer:
         self._arrived.put_nowait(None)
 
     async def pending(self) -> int:
-        """Messages not acked yet: not delivered, in a reactor's hands, or put off.
+        """The number of unacked messages: not delivered, being handled, or postponed.
 
         Raises:
-            BrokerUnavailable: If the broker does not answer within a second or the durable is gone.
+            BrokerUnavailable: If the broker does not answer within a second or the durable was deleted.
         """
         info = await info_of(self._client, self._durable.name, STATUS_TIMEOUT_S)
         if info is None:
@@ -147,11 +149,11 @@ class PullConsumer:
         return None if message is None else message.subject
 
     async def last_on(self, subject: str) -> RawStreamMsg | None:
-        """The last message on a subject; None if there is none; raises as ``subject_at``."""
+        """The last message on a subject, None if it has no message; raises as ``subject_at``."""
         return await answered(self._client.jetstream(timeout=API_TIMEOUT_S).get_last_msg(JOURNAL_STREAM, subject))
 
     async def close(self) -> None:
-        """Stop listening and return the messages that were not taken. The durable stays."""
+        """Unsubscribe and return untaken messages to the broker. The durable stays."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             with contextlib.suppress(NatsError):
@@ -220,7 +222,7 @@ class PullConsumer:
             return await self._arrived.get()
 
     async def _heed(self, message: Msg) -> bool:
-        """Act on a status; whether it ends its request."""
+        """Handle a status message; returns whether it ends its request."""
         code = status_code_of(message)
         if code in ENDED:
             return True
@@ -243,18 +245,19 @@ def _is_data(message: Msg) -> bool:
 
 
 PARTED_KEPT: Final = 8_192
-"""Messages remembered that were put off or returned, about 1 MB: twice as many as a durable leaves unacked. Those that
-another process settled are kept until they are the oldest."""
+"""Maximum number of remembered messages that were postponed or returned, about 1 MB: twice the maximum of unacked
+messages. Messages that another process has settled stay until they are the oldest.
+"""
 RENEWALS: Final = 3
-"""Renewals within one ack wait: two may be lost before the broker delivers a message to another process."""
+"""Renewals per ack wait: two may be lost before the broker delivers a message to another process."""
 
 
 class Leases:
     """The messages that one reactor holds, by stream sequence.
 
     Args:
-        ack_wait_s: Seconds until the broker delivers to another process what was not renewed.
-        name: Of the reactor's durable; names the task that renews.
+        ack_wait_s: Seconds until the broker delivers an unrenewed message to another process.
+        name: Name of the reactor's durable; also names the task that renews.
     """
 
     def __init__(self, ack_wait_s: float, name: str) -> None:
@@ -262,11 +265,11 @@ class Leases:
         self._name = name
         self._held: dict[int, Msg] = {}
         self._parted: dict[int, None] = {}
-        """Sequences that were put off or given back since, and did not come again."""
+        """Sequences that were postponed or returned and not delivered again."""
 
     @property
     def unsettled(self) -> frozenset[int]:
-        """Sequences of messages that were received and not acked here: held, put off or returned."""
+        """Sequences of messages that were received but not acked here: held, postponed or returned."""
         return frozenset(self._held) | frozenset(self._parted)
 
     def hold(self, message: Msg) -> None:
@@ -285,7 +288,7 @@ class Leases:
         self._held.pop(message.metadata.sequence.stream, None)
 
     async def put_off(self, message: Msg, delay_s: float) -> None:
-        """Put a message off: it is delivered again, to any process, in ``delay_s`` seconds."""
+        """Postpone a message: the broker delivers it again, to any process, in ``delay_s`` seconds."""
         await message.nak(delay=delay_s)
         self._part(message.metadata.sequence.stream)
 
@@ -320,5 +323,5 @@ class Leases:
 
 
 def deliveries(message: Msg) -> int:
-    """How often a message was delivered, this time included."""
+    """How often a message was delivered, including this delivery."""
     return message.metadata.num_delivered or 1

@@ -1,8 +1,8 @@
 """Base of all reactors on a durable: start and stop, pauses, status.
 
-Invariants: an error never ends a reactor: the held messages are returned, and after a growing pause it begins again;
-messages that are not settled when it stops are returned, so nothing is lost. Only a fault of our code is logged as an
-error; for a broker, model or views that are unavailable it waits.
+Invariants: an error never ends a reactor: it returns the held messages and restarts after a growing pause. When it
+stops, it returns unsettled messages, so that no message is lost. Only a fault of our code is logged as an error; if the
+broker, a model or the views are unavailable, the reactor waits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def publish_fact(publisher: Publisher, source: PullConsumer, fact: Outgoin
     Args:
         publisher: Publishes to JOURNAL.
         source: Any consumer of JOURNAL, to read the stored message of a duplicate.
-        fact: The fact, its deterministic ``Nats-Msg-Id`` included.
+        fact: The fact, including its deterministic ``Nats-Msg-Id``.
 
     Raises:
         BrokerUnavailable: If no ack came within the bound.
@@ -60,13 +60,15 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PullLimits:
-    """Times of a reactor that draws from a durable.
+    """Times of a reactor that reads from a durable.
 
     Attributes:
-        wait_s: Seconds that a request for the next message waits at the broker; a lost connection is noticed after it.
+        wait_s: Seconds that a request for the next message waits at the broker; a lost connection is noticed after this
+            time.
         window_s: Seconds to let a batch fill.
-        ack_wait_s: Seconds until messages of a killed process come to another; renewed three times in it.
-        backoff_first_s: Seconds of the first pause when what the reactor needs is away.
+        ack_wait_s: Seconds until the broker delivers a killed process's messages to another process; renewed three
+            times in this time.
+        backoff_first_s: Seconds of the first pause when the broker, the views or a model is unavailable.
         backoff_last_s: Seconds of the longest such pause.
         stop_s: Seconds that ``stop`` waits for the current turn before the held messages are returned.
     """
@@ -85,11 +87,11 @@ class PullReactor(ABC):
     Args:
         client: A connection that reconnects without limit; not closed here.
         publisher: Publishes to JOURNAL; not closed here.
-        durable: What it consumes.
+        durable: The durable that it consumes.
         limits: Times.
         clock: The time for ``status``.
-        draw: Uniform in [0, 1), spreads the pauses of several processes.
-        counted: Counts that ``status`` shows from the start; others appear when they are counted.
+        draw: Uniform in [0, 1); spreads the pauses of several processes.
+        counted: Counters that ``status`` shows from the start; other counters appear when they are first incremented.
     """
 
     name: ClassVar[str]
@@ -126,14 +128,14 @@ class PullReactor(ABC):
 
     @abstractmethod
     async def turn(self) -> None:
-        """Take messages, handle and settle them; returns also without messages.
+        """Take messages, handle and settle them; may return without messages.
 
         Raises:
-            Exception: The held messages are returned, and after a pause the next turn begins.
+            Exception: Any error; the held messages are returned, and after a pause the next turn begins.
         """
 
     async def open(self) -> None:
-        """Prepare for the first turn, and again after every pause: declare the durable."""
+        """Declare the durable, before the first turn and after every pause."""
         await self._source.open()
 
     @property
@@ -192,7 +194,7 @@ class PullReactor(ABC):
                         self._recovered()
                 except self.waits_for as error:
                     await self._fall_back(error)
-                except Exception as error:  # a fault of our code: logged, and tried again
+                except Exception as error:  # a fault of our code: logged and retried
                     _log.error("reactor.fault", durable=self._durable, error=type(error).__name__, at=places(error))
                     await self._fall_back(error)
         finally:
@@ -228,5 +230,5 @@ class PullReactor(ABC):
 
 
 def places(error: BaseException) -> list[str]:
-    """Where an error passed, for the log: no locals, they may hold memory text."""
+    """The locations in an error's traceback, for the log; without local variables, which may hold memory text."""
     return [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]

@@ -1,9 +1,9 @@
-"""Base of the reactors that sweep: they wait for a tick, do their work over the views, and publish its counts.
+"""Base of the sweeping reactors: on each tick they process the views and publish counts.
 
-Invariants: ticks of a workspace are handled one at a time, in the journal's order, also those of nights on which the node
-was off; each is finished once (a ``sweep.finished`` with counts, or with the error), also if it is delivered again; a sweep
-that fails is finished with its error, because the next tick begins again; it waits only for a broker or views that are
-unavailable.
+Invariants: ticks of a workspace are handled one at a time, in the journal's order, including ticks from nights on which
+the node was off. Each tick is finished once, even if it is redelivered, by a ``sweep.finished`` with counts or with the
+error. A failed sweep is not retried, because the next tick starts again; only if the broker or the views are
+unavailable does it wait.
 
 Durable: ack policy explicit, ack wait ``SweepLimits.ack_wait_s`` (renewed while the sweep runs), unlimited deliveries, at
 most ``max_ack_pending`` unacked ticks over all processes.
@@ -39,18 +39,18 @@ from .views_reactor import ViewsLimits, ViewsReactor
 
 FILTER_SUBJECTS: Final = (f"{Family.CONTROL.value}.*.{SweepTicked.ENTRY_TYPE}",)
 _ERROR_CHARS: Final = 500
-"""What ``SweepFinished.error`` holds."""
+"""Maximum length of ``SweepFinished.error``."""
 _FINISHED: Final = (
     f"""SELECT 1 FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ? AND id = ? LIMIT 1"""
 )
 _AWAY: Final = (BrokerError, NatsError, ViewsBehind)
-"""The broker or the views are unavailable: the sweep is not at fault."""
+"""Errors for which the sweep is not at fault: the broker or the views are unavailable."""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SweepLimits(ViewsLimits):
-    """Times of a sweeping reactor; a sweep that ``stop`` breaks off comes again."""
+    """Times of a sweeping reactor; a sweep that ``stop`` interrupts is repeated."""
 
     window_s: float = 0.01
     backoff_first_s: float = 0.5
@@ -62,13 +62,13 @@ class Tick:
     """A sweep that is due.
 
     Attributes:
-        seq: Its stream sequence: the sweep looks at what came before it.
+        seq: Its stream sequence; the sweep processes earlier messages.
         entry_id: Its id, the cause of every fact.
         workspace_id: The workspace to sweep.
-        due: When it was due, as the tick spells it.
-        due_ms: The same instant, milliseconds since the epoch: the sweep's "now".
-        crew_id: The crew that was asked for; None for all.
-        since_ms: Where the look-back that was asked for begins, milliseconds since the epoch; None for the sweep's own.
+        due: When it was due, as written in the tick.
+        due_ms: The same time in milliseconds since the epoch: the sweep's "now".
+        crew_id: The requested crew; None for all.
+        since_ms: Start of the requested look-back, milliseconds since the epoch; None for the sweep's default.
     """
 
     seq: int
@@ -90,7 +90,7 @@ class Swept:
 
 
 class TickReactor(ViewsReactor):
-    """A reactor on the ticks of one sweep; workspaces are handled at once, the ticks of each in the journal's order."""
+    """A reactor on the ticks of one sweep; handles workspaces concurrently, the ticks of each in the journal's order."""
 
     sweep: ClassVar[Sweep]
     filter_subjects = FILTER_SUBJECTS
@@ -103,7 +103,7 @@ class TickReactor(ViewsReactor):
         return None if tick is None else tick.workspace_id
 
     async def handle_all(self, by_workspace: Mapping[str, Sequence[Msg]]) -> None:
-        """Handle the ticks of all workspaces at once."""
+        """Handle the ticks of all workspaces concurrently."""
         ended = await asyncio.gather(*(self._settle(*item) for item in by_workspace.items()), return_exceptions=True)
         for error in ended:
             if error is not None:
@@ -119,7 +119,7 @@ class TickReactor(ViewsReactor):
 
     @abstractmethod
     async def on_tick(self, tick: Tick) -> None:
-        """Handle a tick; the views have folded it and what this reactor published before."""
+        """Handle a tick; the views have folded the tick and everything that this reactor published before."""
 
 
 class SweepReactor(TickReactor):
@@ -133,11 +133,11 @@ class SweepReactor(TickReactor):
         """Do one sweep.
 
         Raises:
-            BrokerError, ViewsBehind: It is tried again; anything else ends the sweep with its error.
+            BrokerError, ViewsBehind: The sweep is retried; any other error ends the sweep and is recorded.
         """
 
     async def on_tick(self, tick: Tick) -> None:
-        """Do one sweep, unless it is finished, and publish what it did."""
+        """Do one sweep, unless it is finished, and publish its result."""
         fact_id = derived_id(self.name, self.version, f"{tick.workspace_id}/{tick.entry_id}", "finished")
         params = [tick.workspace_id, SweepFinished.ENTRY_TYPE, fact_id]
         if await asyncio.to_thread(self._views.rows, _FINISHED, params):

@@ -1,10 +1,10 @@
-"""What reactors that read views share: they take messages, wait for the views, and handle them workspace by workspace.
+"""Base of reactors that read views: it takes messages, waits for the views, and handles messages by workspace.
 
-Invariants: a message is handled once the views have folded it and what this reactor published before it; it is acked after
-that, or put off by the reactor, so a crash at any step loses nothing.
+Invariants: a message is handled after the views have folded the message and everything that this reactor published
+before. It is acked or postponed only after it was handled, so that a crash loses nothing.
 
-Durable: ack policy explicit, ack wait ``ViewsLimits.ack_wait_s`` (renewed while a batch is in hand), unlimited deliveries,
-at most ``max_ack_pending`` unacked; in stream order, except for messages that were put off or given back.
+Durable: ack policy explicit, ack wait ``ViewsLimits.ack_wait_s`` (renewed while a batch is being handled), unlimited
+deliveries, at most ``max_ack_pending`` unacked; in stream order, except for messages that were postponed or returned.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class ViewsLimits(PullLimits):
     """Times of a reactor that reads views.
 
     Attributes:
-        views_wait_s: Seconds to wait for the views to fold a message before it is given back.
+        views_wait_s: Seconds to wait for the views to fold a message before the message is returned.
     """
 
     views_wait_s: float = 30.0
 
 
 class ViewsReactor(PullReactor):
-    """A reactor that reads views, so it runs where they are.
+    """A reactor that reads views, so that it runs in the process that has them.
 
     Args:
-        context: The parts of the node; none is closed here.
+        context: The parts of the node; the reactor closes none of them.
         views: The views that it reads.
         chat: A chat model; closed at the end; None if absent.
         limits: Times.
@@ -58,16 +58,16 @@ class ViewsReactor(PullReactor):
     )
     filter_subjects: ClassVar[tuple[str, ...]]
     description: ClassVar[str]
-    """Of the durable, for the broker's tools."""
+    """Description of the durable, for the broker's tools."""
     needs: ClassVar[tuple[str, ...]]
     """Projections that must have folded a message."""
     counted: ClassVar[tuple[str, ...]]
     """Counts that ``status`` shows from the start."""
     uses_chat: ClassVar[bool] = False
     batch: ClassVar[int] = 256
-    """Messages of one turn."""
+    """Maximum number of messages of one turn."""
     max_ack_pending: ClassVar[int] = 1_024
-    """Unacked messages over all processes."""
+    """Maximum number of unacked messages of all processes."""
     default_limits: ClassVar[ViewsLimits] = ViewsLimits()
     _limits: ViewsLimits
 
@@ -105,7 +105,7 @@ class ViewsReactor(PullReactor):
         return cls(context, context.views, chat=chat_of(context.settings) if cls.uses_chat else None)
 
     def prepare(self) -> None:
-        """Make what else the reactor works with; called once, at the end of the constructor."""
+        """Create further parts of the reactor; called once, at the end of the constructor."""
 
     async def stop(self) -> None:
         """Stop, then close the chat model."""
@@ -157,7 +157,7 @@ class ViewsReactor(PullReactor):
 
     @abstractmethod
     async def handle(self, workspace_id: str, messages: Sequence[Msg]) -> None:
-        """Handle messages of a workspace; those that it neither acks nor puts off are acked after it.
+        """Handle messages of a workspace; messages that it neither acks nor postpones are acked afterwards.
 
         Raises:
             Exception: The held messages are returned, and after a pause the next turn begins.
@@ -167,7 +167,7 @@ class ViewsReactor(PullReactor):
         """The workspace of a message; None if the message does not concern the reactor."""
         try:
             return parse_subject(message.subject).workspace
-        except FoldError:  # the projections park it
+        except FoldError:  # the projections park the message
             return None
 
     async def _settle(self, workspace_id: str, messages: Sequence[Msg]) -> None:

@@ -1,7 +1,7 @@
-"""``memory_receipts``: what recalls showed to whom, and what of it reached a prompt.
+"""``memory_receipts``: the hits that recalls returned, to whom, and which of them reached a prompt.
 
-Invariants: one row a recall that was recorded; the first use of a receipt counts, later ones change nothing. The text of
-a query is in this table and in its entry, nowhere else. A search that found only documents is not a recall.
+Invariants: one row per recorded recall; the first use of a receipt counts, and later uses change nothing. The text of a
+query is stored only in this table and in its entry. A search that found only documents is not a recall.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""``retractions``, ``supersessions``, ``live_priorities`` and ``validities``: which entries count now, and which did when.
+"""``retractions``, ``supersessions``, ``live_priorities`` and ``validities``: the current state of entries, with history.
 
-Invariant: a retraction counts until it is restored, a priority until the next one; both keep their history. Supersessions
-are recorded as written: who may supersede whom is decided when they are read, because it depends on both entries.
+Invariant: a retraction counts until it is restored, a priority until the next one; both keep their history.
+Supersessions are stored as written; whether an entry may supersede another is decided on reading, because it depends on
+both entries.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""``memory_importance``: how much each remembered entry counts, as decay, use and operators have made it.
+"""``memory_importance``: the importance of each entry, which depends on decay, use and operators' priorities.
 
-Invariants (contract §6): the base follows the live priority at once, the score only at the next decay; the first vector of
-an entry, of whatever model, gives its score and ``indexed_at``, later ones change nothing; time is the tick's ``due`` and
-the events' own. Rows of entries without a vector hold what will count once there is one.
+Invariants (contract §6): the base changes with the live priority at once, the score only at the next decay. An entry's
+first vector, from any model, sets its score and ``indexed_at``; later vectors change nothing. Times come from the
+tick's ``due`` and from events. Rows of entries without a vector store the values for the time when a vector exists.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ DECAY_SQL: Final = f"""UPDATE {IMPORTANCE} SET importance_score = least(1.0, gre
     base * greatest({LEAST_RECENCY}, 1.0 - greatest(0, ?::BIGINT - indexed_at) / {DAY_MS} / {FADE_DAYS})
          * (1.0 + log2((greatest(0, reference_count) + 1)::DOUBLE) / {BOOST_DIVISOR})))
     WHERE workspace_id = ? AND indexed_at IS NOT NULL"""
-"""``schemas.standing.rules.decayed`` of every row of a workspace; a test holds the two against each other, bit by bit."""
+"""``schemas.standing.rules.decayed`` as SQL for every row of a workspace; a test compares both bit by bit."""
 
 MOST_REFERENCES: Final = 2**53
-"""Where counting stops; no event may overflow a column."""
+"""Maximum of the counters, so that no event overflows a column."""
 
 Name = tuple[str, str]
 """Workspace and entry."""
@@ -49,7 +49,7 @@ class _Change:
     at_ms: int = 0
 
     def of(self, row: ImportanceRow) -> ImportanceRow:
-        """The row after it; the same object if it changes nothing."""
+        """The changed row; the same object if nothing changes."""
         if self.fact is not None:
             return _indexed(row, self.fact)
         if self.priority is not None:
@@ -95,7 +95,7 @@ class ImportanceProjection:
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Fold the batch: what precedes a workspace's last decay, that decay, and what follows it.
 
-        A decay starts from the base, so of several in one batch the last leaves no trace of those before it.
+        A decay starts from the base, so that of several decays in a batch only the last matters.
         """
         changes: list[tuple[int, _Change]] = []
         decays: dict[str, tuple[EntryRecorded, int]] = {}
@@ -149,7 +149,7 @@ def _decay(event: EntryRecorded, due_ms: int, tx: FoldTransaction) -> None:
 
 
 def _write(changes: Sequence[_Change], tx: FoldTransaction) -> None:
-    """Load the rows that changes name, change them in order, write them back."""
+    """Load the changed rows, apply the changes in order, and write the rows back."""
     if not changes:
         return
     names = {change.name for change in changes}

@@ -1,7 +1,7 @@
 """``memory_sweeps``: when each sweep was last due and last finished, per workspace.
 
-Invariant: ``due_ms`` never goes back, whatever comes late; ``due_ms`` without a ``finished_due_ms`` of the same time is a
-sweep that is due or under way, or whose consumer is dead.
+Invariant: ``due_ms`` never decreases, even after late events; if ``finished_due_ms`` differs from ``due_ms``, the sweep
+is due, running, or has no consumer.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class SweepsProjection:
 
 
 def _ticked(row: SweepRow, due_ms: int, event: EntryRecorded) -> SweepRow:
-    """A later due time than any before."""
+    """The row with a later due time."""
     if row.due_ms is not None and row.due_ms >= due_ms:
         return row
     return row._replace(due_ms=due_ms, tick_seq=event.seq, ticked_ms=event.published_ms)
 
 
 def _finished(row: SweepRow, due_ms: int, event: EntryRecorded, done: SweepFinished) -> SweepRow:
-    """The end of the latest sweep that ended."""
+    """The row with the end of the latest finished sweep."""
     if row.finished_due_ms is not None and row.finished_due_ms > due_ms:
         return row
     return row._replace(

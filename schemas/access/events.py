@@ -88,7 +88,10 @@ class CrewRegistered(CrewSettings, ControlPayload):
 
 
 class ConsentChanged(ControlPayload):
-    """A data subject opted in or out. ``key_id`` names the key of the hash; None in events of earlier versions."""
+    """A data subject opted in or out.
+
+    ``key_id`` names the key with which the person's name was hashed; None in events of earlier versions.
+    """
 
     ENTRY_TYPE = "consent.changed"
     INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)

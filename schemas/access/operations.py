@@ -25,7 +25,7 @@ class TokenRequest(Request):
     role: Role = Field(description="OWNER, ADMIN, LEAD or AGENT.", examples=["AGENT"])
     workspace_id: WorkspaceId | None = Field(default=None, description="Its workspace; `default` if absent.")
     all_workspaces: StrictBool = Field(
-        default=False, description="For OWNER: valid for all workspaces; each request names one."
+        default=False, description="For OWNER: valid for all workspaces; each request then names its workspace."
     )
     crew_id: Id | None = Field(default=None, description="Its crew; LEAD needs one.")
     agent_id: Id | None = Field(default=None, description="Its agent; LEAD and AGENT need one.", examples=["ada"])
@@ -39,8 +39,8 @@ class TokenRequest(Request):
     speaks_for: tuple[Speaker, ...] = Field(
         default=(),
         max_length=MAX_GRANTS,
-        description="Persons whose own words it submits, such as user:maria. For LEAD and AGENT also further actors that it "
-        "may speak for, such as keeper or keeper:gate.",
+        description="Persons for whom the token may speak, such as user:maria. For LEAD and AGENT also other actors, "
+        "such as keeper or keeper:gate.",
     )
     expires_at: Timestamp | None = Field(default=None, description="When it expires; never if absent.")
 
@@ -48,7 +48,7 @@ class TokenRequest(Request):
 class TokensRequest(Request):
     """List tokens: ids, bindings, grants and times, without secrets.
 
-    Covers the token's workspace. A token of all workspaces names one, or gets those of all.
+    Covers the token's workspace. A token for all workspaces may name a workspace; otherwise the answer covers all.
     """
 
     workspace_id: Workspace = None
@@ -198,7 +198,7 @@ class UpdateAgentRequest(_AgentChanges):
 class AgentRequest(Request):
     """Show the settings of an agent.
 
-    OWNER and ADMIN may read those of any agent, others their own.
+    OWNER and ADMIN may read the settings of any agent; other tokens may read their own agent's.
     """
 
     agent_id: str = Field(description="Id of the agent.")
@@ -217,8 +217,8 @@ class AgentsRequest(Request):
 class UpdateCrewRequest(_CrewChanges):
     """Change the given settings of a registered crew and keep the others.
 
-    The settings are merged by the service, key by key, so that two changes at once both count; a key with ``null`` is
-    removed. ``expected_seq`` refuses the change if the crew was registered again meanwhile.
+    The service merges the settings key by key, so that two simultaneous changes both take effect; a key with ``null``
+    is removed. With ``expected_seq``, the change is refused if the crew was registered again meanwhile.
     """
 
     expected_seq: MinSeq = Field(default=None, description="The ``seq`` of the registration that was read.")
@@ -228,7 +228,7 @@ class UpdateCrewRequest(_CrewChanges):
 class CrewRequest(Request):
     """Show the settings of a crew and its registered agents.
 
-    OWNER and ADMIN may read those of any crew, others those of their own.
+    OWNER and ADMIN may read the settings of any crew; other tokens may read their own crew's.
     """
 
     crew_id: str = Field(description="Id of the crew.")
@@ -237,14 +237,14 @@ class CrewRequest(Request):
 
 
 class CrewsRequest(Request):
-    """List the registered crews: all of them for OWNER and ADMIN, its own for other tokens."""
+    """List the registered crews: all crews for OWNER and ADMIN, the token's own crew for other tokens."""
 
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
 
 class AgentAnswer(AgentSettings, Answer):
-    """A registered agent; ``seq`` is that of its registration."""
+    """A registered agent; ``seq`` is the sequence of the registration."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
     seq: int
@@ -258,7 +258,7 @@ class AgentsAnswer(Answer):
 
 
 class CrewAnswer(CrewSettings, Answer):
-    """A registered crew and the ids of its registered agents; ``seq`` is that of its registration."""
+    """A registered crew and the ids of its registered agents; ``seq`` is the sequence of the registration."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
     agents: tuple[str, ...]
@@ -377,10 +377,11 @@ else:
 
 
 class ConfigureWorkspaceRequest(WorkspaceSettings, Request):
-    """Change the settings of a workspace that are given.
+    """Change the given settings of a workspace.
 
     Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the change. When
-    ``embed_chat`` is switched on again, an index sweep embeds the older entries; switched off, vectors are kept.
+    ``embed_chat`` is switched on again, an index sweep embeds the older entries; when it is switched off, existing
+    vectors are kept.
     """
 
     reset: tuple[SettingName, ...] = Field(
@@ -393,20 +394,20 @@ class CalibrateRequest(Request):
     """Propose an evidence floor from the hits that recall returned and those that were used.
 
     Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of the hits
-    that were reported as used (`used`); there is none below 20 such hits. Hits that were only rendered do not count
-    as used. The floor is not changed: `workspace settings --evidence-floor` sets it. Recalls of both modes count; of
-    a recall in mode inject, only the hits above its own floor are known.
+    that were reported as used (`used`); with fewer than 20 such hits there is no proposal. Hits that were only rendered
+    do not count as used. The command does not change the floor; `workspace settings --evidence-floor` sets it. Recalls
+    of both modes count; of a recall in mode inject, only the hits above the floor of that recall are known.
     """
 
     receipts: StrictInt = Field(
-        default=5_000, ge=1, le=50_000, description="Maximum number of receipts to replay, the newest first."
+        default=5_000, ge=1, le=50_000, description="Maximum number of receipts to replay, newest first."
     )
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
 
 class FloorShown(Answer):
-    """The effect of a floor: hits per recall, shares of used hits kept and of kept hits used, share of empty recalls."""
+    """The effect of a floor: hits per recall; shares of used hits kept, of kept hits used, and of empty recalls."""
 
     floor: float
     hits: float
@@ -418,8 +419,8 @@ class FloorShown(Answer):
 class CalibrateAnswer(Answer):
     """The proposed floor, null if too few hits were used, and the figures of every floor.
 
-    ``receipts`` counts the recalls that were replayed, ``used`` their hits that were reported as used, ``rendered`` the
-    hits that `render` put into a block.
+    ``receipts`` counts the replayed recalls, ``used`` the hits reported as used, ``rendered`` the hits that `render`
+    put into a block.
     """
 
     workspace_id: str

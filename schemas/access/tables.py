@@ -67,7 +67,7 @@ class WorkspaceSettingsRow(NamedTuple):
 
 
 class TokenRow(NamedTuple):
-    """A token; types that it may publish are joined by blanks, actors that it speaks for by line breaks."""
+    """A token; ``may_publish`` holds types joined by blanks, ``speaks_for`` holds actors joined by line breaks."""
 
     token_id: str
     sha256: str

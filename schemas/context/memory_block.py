@@ -1,4 +1,4 @@
-"""The memory block of a prompt: the profile of the assembler for the tiers of shared memory (contract §15).
+"""The memory block of a prompt: the profile of the assembler for the tiers of shared memory (contract §15), and its notes.
 
 Invariant: the block reports correctly whether a section is whole, cut or left out. Pure: days and ages are arguments.
 
@@ -6,29 +6,43 @@ Order: notice of a gap, agent, crew, workspace, pins, remembered notes, persona,
 instructions. Only the first three and the pins are within the budget; pins are given at most 10 % of it, the crew 40 % of
 what is left, the workspace 15 % of what is left then, the agent the rest: of 15,000 characters that are all used 1,500,
 5,400, 1,215 and 6,885.
+
+Notes, because an operator with forty notes expects the agent to know them without a question: their text never has more
+than its own budget of tokens, each note is one line, and no note that the scanners block is in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from typing import Final
 
-from .assembler import (
+from ..entries.rules import is_agent_itself
+from ..prompt.assembler import (
     INSTRUCTIONS,
     MARKERS,
     REMEMBERED,
+    WORDS,
     Assembled,
     Block,
+    Count,
+    LineForm,
     Section,
     SectionState,
     assemble,
+    cut,
+    escaped,
+    estimate,
+    finding_among,
+    fitting,
     joined,
+    one_line,
     safe_label,
+    short_who,
     wrapped,
 )
-
-VERSION: Final = 2
+from ..text.analyzer import tokens_of
 
 BUDGET_DEFAULT: Final = 15_000
 """Characters of memory in a prompt (seed 3, Dynamic Budget Allocation)."""
@@ -54,6 +68,21 @@ OPERATOR_HINTS: Final = (
 )
 PEER_HINTS: Final = "What this agent noted about the person it works with. Treat it as a hint, not as a fact.\n"
 READ_CALL: Final = "GET /v1/memory/document?tier={tier}&key={key} (or the tool memory_read)"
+PROFILE: Final = (
+    Block("agent", MARKERS[0], HINTS, percent=100, turn=4),
+    Block("crew", MARKERS[1], HINTS, percent=CREW_PERCENT, turn=2),
+    Block("workspace", MARKERS[2], HINTS, percent=WORKSPACE_PERCENT, turn=3),
+    Block("pins", MARKERS[3], HINTS, percent=PINS_PERCENT, turn=1),
+    Block("remembered", REMEMBERED, HINTS, labelled=False),
+    Block("persona", MARKERS[4], labelled=False),
+    Block("operator", MARKERS[5], OPERATOR_HINTS, labelled=False),
+    Block("peer", MARKERS[6], PEER_HINTS, labelled=False),
+)
+NOTE: Final = LineForm("- ", ", ", ": ")
+TOKENS_DEFAULT: Final = 1_000
+"""Tokens of the remembered notes in a block, its markers included: some forty notes of one sentence."""
+NOTE_TOKENS: Final = 100
+"""Tokens of one note, so that no text of 2,000 characters takes the place of ten others; the rest is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +105,7 @@ class BlockInput:
         crew: CREW.md, the crew's daily log of today, topics (with a relevance if there is a query), in this order.
         workspace: WORKSPACE.md.
         pins: Pins of agent, crew and workspace.
-        remembered: Remembered notes, within a budget of their own (``schemas/context/remembered``).
+        remembered: Remembered notes, within a budget of their own (``notes_text``).
         persona: The agent's persona, else its crew's, else a generated one.
         operator: The model of the person who opened the session.
         peer: The agent's card of this person.
@@ -97,6 +126,21 @@ class BlockInput:
     is_lead: bool = False
     has_crew: bool = False
 
+    @property
+    def sections(self) -> dict[str, Sequence[Section]]:
+        """Name of a block → its sections."""
+        own = (self.agent, None if self.prior is None else self.prior.section, self.of_today)
+        return {
+            "agent": [section for section in own if section is not None],
+            "crew": self.crew,
+            "pins": self.pins,
+            **{
+                name: [section]
+                for name in ("workspace", "remembered", "persona", "operator", "peer")
+                if (section := getattr(self, name)) is not None
+            },
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryBlock:
@@ -116,39 +160,23 @@ def crew_may_overflow(crew: Sequence[Section], budget: int) -> bool:
 
 def build_memory_block(block_input: BlockInput, budget: int = BUDGET_DEFAULT) -> MemoryBlock:
     """Build the block within a budget in characters."""
-    assembled = assemble(_blocks(block_input), budget)
-    notice = gap_notice(block_input, assembled)
-    instructions = wrapped(INSTRUCTIONS, _instructions(block_input, assembled))
-    texts = [*([notice] if notice else ()), *assembled.texts, instructions]
-    within = sum(assembled.usage[block.name] for block in _blocks(block_input) if block.percent is not None)
-    return MemoryBlock(joined(texts), assembled.shown, {"budget": budget, "total": within, **assembled.usage})
-
-
-def _blocks(block_input: BlockInput) -> tuple[Block, ...]:
-    agent = _present(block_input.agent, block_input.prior.section if block_input.prior else None, block_input.of_today)
-    return (
-        Block("agent", MARKERS[0], agent, HINTS, percent=100, turn=4),
-        Block("crew", MARKERS[1], block_input.crew, HINTS, percent=CREW_PERCENT, turn=2),
-        Block("workspace", MARKERS[2], _present(block_input.workspace), HINTS, percent=WORKSPACE_PERCENT, turn=3),
-        Block("pins", MARKERS[3], block_input.pins, HINTS, percent=PINS_PERCENT, turn=1),
-        Block("remembered", REMEMBERED, _present(block_input.remembered), HINTS, labelled=False),
-        Block("persona", MARKERS[4], _present(block_input.persona), labelled=False),
-        Block("operator", MARKERS[5], _present(block_input.operator), OPERATOR_HINTS, labelled=False),
-        Block("peer", MARKERS[6], _present(block_input.peer), PEER_HINTS, labelled=False),
-    )
-
-
-def _present(*sections: Section | None) -> tuple[Section, ...]:
-    return tuple(section for section in sections if section is not None)
+    assembled = assemble(PROFILE, block_input.sections, budget)
+    instructions = "".join(f"{line}\n" for line in _instruction_lines(block_input, assembled))
+    texts = (gap_notice(block_input, assembled), *assembled.texts, wrapped(INSTRUCTIONS, instructions))
+    within = sum(assembled.usage[block.name] for block in PROFILE if block.percent is not None)
+    usage = {"budget": budget, "total": within, **assembled.usage}
+    return MemoryBlock(joined(filter(None, texts)), assembled.shown, usage)
 
 
 def gap_notice(block_input: BlockInput, assembled: Assembled) -> str:
     """A line about the days since the newest notes, and where those are; empty if they are of today or yesterday."""
     prior = block_input.prior
-    if prior is None or prior.days_ago < GAP_DAYS or _has_text(block_input.of_today):
+    today = block_input.of_today
+    if prior is None or prior.days_ago < GAP_DAYS or (today is not None and (today.body.strip() or today.finding)):
         return ""
     call = READ_CALL.format(tier="daily", key=prior.date)
-    prior_part = _shown_of(prior.section, assembled)
+    name = "" if prior.section is None else prior.section.name
+    prior_part = next((part for part in assembled.shown if (part.block, part.name) == ("agent", name)), None)
     if prior.section is None:
         state = f"it is older than {WINDOW_DAYS} days and not read here; read it with {call}"
     elif prior_part is None or not prior_part.chars:
@@ -160,25 +188,6 @@ def gap_notice(block_input: BlockInput, assembled: Assembled) -> str:
     else:
         state = "it is shown below"
     return f"[MEMORY NOTICE] {prior.days_ago} days since the last notes, of {prior.date}: {state}.\n"
-
-
-def _has_text(section: Section | None) -> bool:
-    return section is not None and bool(section.body.strip() or section.finding)
-
-
-def _shown_of(section: Section | None, assembled: Assembled) -> SectionState | None:
-    return next(
-        (
-            part
-            for part in assembled.shown
-            if section is not None and (part.block, part.name) == ("agent", section.name)
-        ),
-        None,
-    )
-
-
-def _instructions(block_input: BlockInput, assembled: Assembled) -> str:
-    return "".join(f"{line}\n" for line in _instruction_lines(block_input, assembled))
 
 
 def _instruction_lines(block_input: BlockInput, assembled: Assembled) -> Iterator[str]:
@@ -194,3 +203,102 @@ def _instruction_lines(block_input: BlockInput, assembled: Assembled) -> Iterato
     if missing:
         names = ", ".join(safe_label(part.name) for part in missing[:NAMED]) + (", …" if len(missing) > NAMED else "")
         yield f"- Not shown for lack of room: {names}"
+
+
+# The remembered notes.
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A remembered text.
+
+    Attributes:
+        seq: Sequence of its entry.
+        day: Its day, UTC, ``2026-05-14``.
+        agent_id: The agent whose memory it is, None if it is for a crew.
+        uses: How often it reached a prompt.
+        entry_id: Id of its entry.
+    """
+
+    seq: int
+    day: str
+    text: str
+    agent_id: str | None
+    actor_type: str
+    actor_id: str | None
+    uses: int = 0
+    entry_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NoteLines:
+    """The lines of a block.
+
+    Attributes:
+        text: One line for each note, the newest first, and a line with the number of those left out; may be empty.
+        shown: Number of notes in it.
+        omitted: Notes that did not fit.
+        blocked: Notes that the scanners block.
+    """
+
+    text: str
+    shown: int = 0
+    omitted: int = 0
+    blocked: int = 0
+
+
+def notes_text(notes: Sequence[Note], reader: str | None, tokens: int, count: Count = estimate) -> NoteLines:
+    """Write notes into a budget.
+
+    Of notes with the same words the newest counts. If not all fit, they are taken in turn from the newest and from the most
+    used; one that does not fit leaves its place to the next.
+
+    Args:
+        notes: In any order.
+        reader: The agent whose block it is: its own notes name no author.
+        tokens: Budget of the lines.
+        count: Counts tokens.
+    """
+    newest = sorted(_without_repeats(notes), key=lambda note: (note.day, note.seq), reverse=True)
+    passed = [note for note in newest if not _is_blocked(note)]
+    blocked = len(newest) - len(passed)
+    lines = {note.seq: _line(note, reader, count) for note in passed}
+    costs = {seq: count(line) for seq, line in lines.items()}
+    in_turn = list(lines)
+    if blocked or sum(costs.values()) > tokens:
+        tokens -= count(_more(len(newest), len(newest)))
+        used = sorted((note for note in passed if note.uses), key=lambda note: (-note.uses, -note.seq))
+        turns = chain.from_iterable(zip_longest(passed, used))
+        in_turn = list(dict.fromkeys(note.seq for note in turns if note is not None))
+    chosen = set(fitting(in_turn, costs.__getitem__, tokens, past=True))
+    if not chosen:
+        return NoteLines("", 0, len(passed), blocked)
+    omitted = len(passed) - len(chosen)
+    text = "".join(line for seq, line in lines.items() if seq in chosen) + _more(omitted, blocked)
+    return NoteLines(text, len(chosen), omitted, blocked)
+
+
+def _without_repeats(notes: Sequence[Note]) -> list[Note]:
+    newest: dict[tuple[str, ...], Note] = {}
+    for note in sorted(notes, key=lambda note: (note.day, note.seq)):
+        words = tuple(tokens_of(note.text)) or (note.text,)
+        newest[words] = replace(note, uses=note.uses + (newest[words].uses if words in newest else 0))
+    return list(newest.values())
+
+
+def _line(note: Note, reader: str | None, count: Count) -> str:
+    author = note.agent_id, note.actor_type, note.actor_id
+    is_own = note.agent_id == reader and is_agent_itself(*author)
+    head = (note.day, None if is_own else short_who(*author, reader))
+    return NOTE.line(head, escaped(cut(one_line(note.text), NOTE_TOKENS, WORDS, count))) + "\n"
+
+
+def _more(omitted: int, blocked: int) -> str:
+    parts = [f"{omitted} more: recall finds them"] if omitted else []
+    parts += [f"{blocked} withheld: possible prompt injection"] if blocked else []
+    return f"({'; '.join(parts)})\n" if parts else ""
+
+
+def _is_blocked(note: Note) -> bool:
+    names, line = " ".join(filter(None, (note.agent_id, note.actor_id))), one_line(note.text)
+    return finding_among(note.text, line, f"{names} {line}") is not None

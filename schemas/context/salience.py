@@ -10,7 +10,7 @@ Invariant: pure; all parts and the salience lie in [0, 1]. Freshness changes the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Final
 
@@ -71,13 +71,7 @@ class Weights:
 
     def by_part(self) -> dict[str, float]:
         """Part → weight."""
-        return {
-            "relevance": self.relevance,
-            "recency": self.recency,
-            "confidence": self.confidence,
-            "usage": self.usage,
-            "freshness": self.freshness,
-        }
+        return {part.name: getattr(self, part.name) for part in fields(SalienceValues)}
 
 
 @dataclass(frozen=True, slots=True)

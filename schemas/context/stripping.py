@@ -62,7 +62,7 @@ def strip_recalled_memory(text: str) -> str:
 
 def strip_injected(text: str) -> str:
     """The text without nudges and without rendered blocks."""
-    return strip_nudges(strip_recalled_memory(text))
+    return strip_nudges(strip_recalled_memory(text)) if "<" in text else text
 
 
 def strip_record(record: Mapping[str, Any]) -> Mapping[str, Any]:

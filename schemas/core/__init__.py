@@ -1,1 +1,1 @@
-"""What every family is made of: entries, ids, subjects, operations, tables, errors, settings, ports."""
+"""Building blocks of all families: entries, ids, subjects, operations, tables, errors, settings, ports."""

@@ -27,21 +27,21 @@ _FIXES: Final = (
     ("tuple_", "send a JSON array"),
     ("list_", "send a JSON array"),
 )
-"""Fix by prefix of pydantic's error type, for fields that declare no fix of their own."""
+"""Prefix of pydantic's error type → fix, for fields that declare no fix themselves."""
 _PATTERNS: Final = {
     TYPE_PATTERN: "name entry types such as keeper.decision, or a prefix with .* such as keeper.* for all types below it",
     SPEAKER_PATTERN: "name actor types (agent, user, system, keeper, sidecar, orchestrator) or one actor, like user:maria",
 }
-"""Fix by pattern, for patterns other than that of an id."""
+"""Pattern → fix, for all patterns except the pattern of an id."""
 _BOUNDS: Final = ("greater_than", "less_than")
 
 
 def body_problems(error: ValidationError, model: type[BaseModel]) -> tuple[FieldProblem, ...]:
-    """Every problem of a request.
+    """All problems that pydantic found in a request.
 
     Args:
         error: The error that pydantic raised.
-        model: The request model. A field's ``x-fix`` overrides the fix that follows from its type.
+        model: The request model. A field's ``x-fix`` overrides the default fix of its error type.
     """
     known = ", ".join(model.model_fields)
     fixes = {

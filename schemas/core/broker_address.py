@@ -34,7 +34,7 @@ def broker_address(text: str) -> BrokerAddress:
     """Parse a URL; the default scheme is ``nats://``, the default port 4222.
 
     Raises:
-        ValueError: If the URL is not valid. The message quotes nothing of the URL but its scheme.
+        ValueError: If the URL is not valid. The message quotes only the scheme of the URL.
     """
     written = text.strip()
     prefix, separator, _ = written.partition("://")

@@ -36,15 +36,15 @@ class OutgoingMessage:
 def embedded_fact_id(event: VectorDerived | TokenBitsDerived, content: str, version: int, generation: int) -> str:
     """The id of a fact that a model derived from an entry.
 
-    It depends on the entry's sequence, too: an id can be in the stream twice, and the broker must not discard the fact
-    of the first entry as a duplicate of the fact of the second.
+    The id also depends on the entry's sequence: two entries in the stream may have the same id, and the broker must not
+    discard the fact of one entry as a duplicate of the fact of the other.
 
     Args:
         event: The fact.
         content: The model and the kind of fact.
         version: Version of the reactor.
-        generation: Sequence of the model's last drop, 0 if it was never dropped. Without it, the broker would discard
-            the facts of a model that is dropped and soon added again as duplicates.
+        generation: Sequence of the event that last dropped the model, 0 if the model was never dropped. Without it, the
+            broker would discard as duplicates the facts of a model that was dropped and soon added again.
     """
     cause = f"{event.workspace_id}/{event.entry_id}/{event.entry_seq}"
     return derived_id("embed", version, cause, f"{content}/{generation}" if generation else content)

@@ -1,7 +1,7 @@
 """The journal entry and its validation.
 
-Invariant: the format only gains optional fields. ``build_entry`` validates what clients send; ``JournalEntry`` is what
-is stored.
+Invariant: the format only gains optional fields. ``build_entry`` validates entries from clients; ``JournalEntry`` is
+the stored form.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Common fields: ``seq`` is the stream sequence of the message, ``published_ms`` the broker's time in milliseconds since
 the epoch, ``reactor`` the ``name@version`` that derived a fact, ``entry_id`` and ``entry_seq`` the entry from which it
-was derived. Fields of a vector that are not described are those of that entry.
+was derived. Fields of a vector that have no description here are copied from that entry.
 
 Invariant: each event carries all that its folds need. Entries and vectors are immutable by convention only: freezing
 these classes costs 2 to 5 µs for each event.
@@ -22,12 +22,13 @@ class EntryRecorded:
     Attributes:
         seq: Stream sequence in JOURNAL; the document number of every index.
         ts_ms: ``entry.ts`` in milliseconds since the epoch, computed once.
-        control: Whether it came on a control subject, so that the service has published it.
+        control: Whether the message came on a control subject, on which only the service publishes.
         identity: 16 bytes, ``ids.identity_key(workspace, id)``.
         content: 16 bytes: hash of the submitted content.
         published_ms: The broker's time of the message, milliseconds since the epoch.
-        publisher: Whose token published it (``core/principal``); None for entries of the service and of older versions.
-        vouched: Whether the entry is the own words of its actor, a person: the token spoke for that person.
+        publisher: Owner of the token that published the entry (``core/principal``); None for entries that the service
+            or an older version published.
+        vouched: Whether the actor is a person and the publishing token is allowed to speak for that person.
     """
 
     seq: int
@@ -49,12 +50,12 @@ class EntryRecorded:
 
 @dataclass(slots=True)
 class VectorDerived:
-    """The vector of an entry under one model.
+    """The vector of an entry, computed by one model.
 
     Attributes:
-        dim: Number of dimensions; 0 marks a tombstone: the model refuses this text.
+        dim: Number of dimensions; 0 marks a tombstone, because the model refuses this text.
         vector: ``4 * dim`` bytes, little-endian float32, L2-normalised.
-        published_ms: The broker's time of this fact: ``indexed_at`` if it is the entry's first.
+        published_ms: The broker's time of this fact; the entry's ``indexed_at`` if this is its first fact.
     """
 
     seq: int
@@ -77,13 +78,13 @@ class VectorDerived:
 
 @dataclass(slots=True)
 class TokenBitsDerived:
-    """The word pieces of an entry in context, one bit per dimension, for late interaction.
+    """Contextual vectors of an entry's word pieces, quantised to one bit per dimension, for late interaction.
 
     Attributes:
         quantiser: Version of the rule that selected the word pieces and computed their bits.
         dim: Bits per word piece, a multiple of 64.
         bits: ``dim / 8`` bytes per word piece, in the order of the text.
-        first_passage: How many of them belong to the first passage; the others belong to the second.
+        first_passage: How many word pieces belong to the first passage; the others belong to the second.
     """
 
     seq: int
@@ -101,11 +102,11 @@ class TokenBitsDerived:
 
 @dataclass(slots=True)
 class ChunkVectorDerived:
-    """The vector of a text of memory documents, under one model.
+    """The vector of a text in memory documents, computed by one model.
 
     Attributes:
-        text_hash: ``ids.hash64`` of the text, by which its chunks are found.
-        dim: Number of dimensions; 0 marks a tombstone: the model refuses this text.
+        text_hash: ``ids.hash64`` of the text; identifies the chunks that contain it.
+        dim: Number of dimensions; 0 marks a tombstone, because the model refuses this text.
         vector: ``4 * dim`` bytes, little-endian float32, L2-normalised.
         write_id: Id of a document write that contains the text.
     """
@@ -128,11 +129,11 @@ class LinkDerived:
     Attributes:
         src_entry_id: The newer entry, or the rule.
         dst_entry_id: The older entry, or the evidence.
-        weight: Cosine for similar, confidence for a proposed contradicts or supersedes.
+        weight: Cosine for the relation ``similar``; confidence for a proposed ``contradicts`` or ``supersedes``.
         crew_id: The crew of both entries, None if they have none.
-        reason: Explanation for people: which rule found a contradiction or an update.
-        since_ms: For supersedes: the time from which the newer entry holds, if its text names one; milliseconds since
-            1970-01-01.
+        reason: Which rule found the contradiction or the update, explained for people.
+        since_ms: For ``supersedes``: the time from which the newer entry is true, if its text names a time;
+            milliseconds since 1970-01-01.
     """
 
     seq: int
@@ -157,9 +158,9 @@ class DocumentWritten:
     Attributes:
         seq: Stream sequence; the document's version for optimistic concurrency.
         owner: ``a-<agent>``, ``c-<crew>``, ``w`` (the workspace) or ``u-<keyed hash of a user>``.
-        key: Key within the tier, an id or a path; None where the tier has one document.
-        content: The whole text of replace and restore, the new lines of append, empty for retract.
-        derived_from: Ids of the entries and document writes that the content was made of.
+        key: Key within the tier, an id or a path; None if the tier holds a single document.
+        content: The whole text for ``replace`` and ``restore``, the new lines for ``append``, empty for ``retract``.
+        derived_from: Ids of the entries and document writes from which the content was made.
     """
 
     seq: int

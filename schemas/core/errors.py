@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 _PREDICATES: Final = ("is ", "has ", "must ")
-"""Beginnings of problems that continue the sentence after the name of the field."""
+"""First words of a problem that is printed directly after the field's name, as one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class InvalidQuery(CrewJournalError):
 
 
 class InvalidFile(CrewJournalError):
-    """A file that is imported is malformed, or beyond a bound; the message names it with its line or member."""
+    """An imported file is malformed or exceeds a limit; the message names the file and the line or member."""
 
     title = "The file is not valid"
     status = 422
@@ -97,7 +97,7 @@ class EntryTooLarge(CrewJournalError):
 
 
 class EntryConflict(CrewJournalError):
-    """The journal holds an entry with this id and other content; ``seq`` is its sequence, 0 if not known."""
+    """The journal holds an entry with this id and different content; ``seq`` is the sequence of that entry, 0 if unknown."""
 
     title = "The id belongs to another entry"
     status = 409
@@ -122,7 +122,7 @@ class ModelInUse(CrewJournalError):
 
 
 class RegisteredMeanwhile(CrewJournalError):
-    """The crew was registered again since it was read; nothing was changed."""
+    """The crew was registered again after the caller had read it; nothing was changed."""
 
     title = "The registration was changed meanwhile"
     status = 409
@@ -130,21 +130,21 @@ class RegisteredMeanwhile(CrewJournalError):
 
 
 class ConsolidationRunning(CrewJournalError):
-    """A workspace consolidates one run at a time."""
+    """Another consolidation of the workspace is running; a workspace runs one at a time."""
 
     title = "A consolidation is running"
     status = 409
 
 
 class ProposalNotPending(CrewJournalError):
-    """The proposal was decided, or there is no decision to undo."""
+    """The proposal is already decided, or it has no decision that could be undone."""
 
     title = "The proposal is in another state"
     status = 409
 
 
 class EvidenceGone(CrewJournalError):
-    """Fewer than two entries of a proposal's evidence exist."""
+    """Fewer than two of the entries that support the proposal still exist."""
 
     title = "The evidence is gone"
     status = 410
@@ -217,7 +217,7 @@ class TooManyTails(Unavailable):
 
 
 class TooManyBodies(Unavailable):
-    """The request bodies of the token have reached their limit of bytes in memory."""
+    """The token's request bodies in memory have reached the limit of bytes for one token."""
 
     title = "Too many request bodies"
     status = 429
@@ -233,11 +233,11 @@ class OverBudget(Unavailable):
     """A token has used up one of its budgets; try again after ``retry_after_s``.
 
     Args:
-        message: As of every error.
-        hint: As of every error.
-        field: As of every error.
+        message: As in ``CrewJournalError``.
+        hint: As in ``CrewJournalError``.
+        field: As in ``CrewJournalError``.
         budget: Name of the budget.
-        setting: The setting that changes it; empty if none does.
+        setting: The setting that changes the budget; empty if there is none.
         retry_after_s: Seconds until the same request may be accepted.
     """
 
@@ -367,7 +367,8 @@ class DocumentError(CrewJournalError):
     """A memory document cannot be read or written as requested; base class of errors of memory providers.
 
     Attributes:
-        finding: What was found in the text, as ``category/pattern``; recorded with the refusal and not answered.
+        finding: What the scanner found in the text, as ``category/pattern``; recorded with the refusal, but not sent to
+            the caller.
     """
 
     finding: str | None = None
@@ -377,7 +378,7 @@ class DocumentError(CrewJournalError):
 
 
 class InvalidTier(DocumentError):
-    """There is no such tier, or it is a rendering, which cannot be written."""
+    """The tier does not exist, or the service generates its content, so that it cannot be written."""
 
     title = "Not a tier that can be written"
 
@@ -404,7 +405,7 @@ class CapExceeded(DocumentError):
     """The document would be larger than its tier allows; nothing was written.
 
     Args:
-        facts: Tier, sizes, usage and the present text, so that the caller can shorten it.
+        facts: Tier, sizes, usage and the current text, so that the caller can shorten the text.
     """
 
     title = "The document would be too large"
@@ -430,7 +431,7 @@ class WriteRefused(DocumentError):
 
 
 class DocumentConflict(DocumentError):
-    """The document was written since the version that the request expects."""
+    """The document has a newer version than the request expects."""
 
     title = "The document has changed"
     status = 409
@@ -438,7 +439,7 @@ class DocumentConflict(DocumentError):
 
 
 class FileRefused(DocumentError):
-    """A command on a memory file is refused; the message is that of Anthropic's memory tool and says what to do."""
+    """The command on a memory file is refused; the message is worded like Anthropic's memory tool and says what to do."""
 
     title = "The file command is refused"
 
@@ -450,7 +451,7 @@ class PathTaken(DocumentConflict):
 
 
 class NoCounterpart(CrewJournalError):
-    """This part of another system's API has no counterpart here."""
+    """Crew Journal has no counterpart to this part of another system's API."""
 
     title = "Not supported"
     status = 501
@@ -466,7 +467,7 @@ class WriteIdTaken(DocumentError):
 
 
 class ScopeMismatch(DocumentError):
-    """The request names another workspace, agent or crew than the provider is bound to."""
+    """The request names a workspace, agent or crew to which the provider is not bound."""
 
     title = "Another scope"
     status = 403
@@ -474,7 +475,7 @@ class ScopeMismatch(DocumentError):
 
 
 class SelectorConflict(DocumentError):
-    """Forget needs exactly one of id and data subject."""
+    """A request to forget must name either an id or a data subject, not both."""
 
     title = "Exactly one selector is needed"
 

@@ -41,11 +41,11 @@ _BY_STATUS: dict[int, type[CrewJournalError]] = {
 _OURS: Final = frozenset({errors_core.__name__, errors_memory.__name__})
 """Modules of the tree; subclasses elsewhere are not known to clients."""
 _MEMBERS: Final = frozenset({"type", "code", "title", "status", "detail", "hint", "trace_id", "field"})
-"""Members of every problem."""
+"""JSON members that every problem has."""
 
 
 def error_of(status: int, problem: Mapping[str, Any]) -> CrewJournalError:
-    """The error that a problem stands for: by its ``code``, else by its title, else by its status."""
+    """The error class is chosen by the problem's ``code``, else by its title, else by its status."""
     known = [error_class for error_class in _tree(CrewJournalError) if error_class.__module__ in _OURS]
     kind = {error_class.__name__: error_class for error_class in known}.get(str(problem.get("code")))
     if kind is None:

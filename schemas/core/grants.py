@@ -1,4 +1,4 @@
-"""Grants of a token beyond its role (publishing vouched types, speaking for other actors), and equal names.
+"""Grants of a token beyond its role (publishing vouched types, speaking for other actors); comparison of names.
 
 Invariant: a grant never permits types that only operators or the service may publish.
 """
@@ -12,20 +12,20 @@ from pydantic import StringConstraints
 
 from .subjects import MAX_ENTRY_TYPE
 
-# Which spellings of a name are one person.
+# Different spellings of a person's name.
 
 
 VERSION: Final = 1
 
 USER_NAMES: Final = frozenset({"user", "human"})
-"""Names of users that are not names of persons."""
+"""User names that do not identify a person."""
 
 _INVISIBLE: Final = "Cf"
 """Unicode category of characters without a glyph, such as the zero-width space."""
 
 
 def person_of(name: str) -> str:
-    """The name without differences of case, blanks, compatibility and invisible characters; the same for its result."""
+    """The name with case, blanks, compatibility forms and invisible characters normalised; idempotent."""
     if name.isascii():
         return " ".join(name.lower().split())
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
@@ -33,7 +33,7 @@ def person_of(name: str) -> str:
 
 
 def is_person(name: str) -> bool:
-    """Whether a name is that of a person: it is not blank, and not "user" or "human"."""
+    """Whether the name identifies a person, so is not blank, "user" or "human"."""
     person = person_of(name)
     return person != "" and person not in USER_NAMES
 
@@ -45,7 +45,7 @@ SPEAKER_PATTERN: Final = (
     r"^((agent|user|system|keeper|sidecar|orchestrator)(:[A-Za-z0-9_-]{1,64})?"
     r"|user:[^\x00-\x1f\x7f\u0085\u2028\u2029]{1,128})$"
 )
-"""A person has the name of an actor (``entry.Name``), for example an address."""
+"""A person is named like an actor (``entry.Name``), for example by an address."""
 USER: Final = "user"
 
 TypePattern = Annotated[str, StringConstraints(pattern=TYPE_PATTERN, max_length=MAX_ENTRY_TYPE)]
@@ -62,13 +62,13 @@ def covers(patterns: tuple[str, ...], entry_type: str) -> bool:
 
 
 def actor_of(speaker: str) -> tuple[str, str | None]:
-    """Type and id of an actor; the id is None for every actor of the type."""
+    """Type and id of an actor; the id is None if ``speaker`` means all actors of the type."""
     actor_type, _, actor_id = speaker.partition(":")
     return actor_type, actor_id or None
 
 
 def speaks_for(speakers: tuple[str, ...], actor_type: object, actor_id: object) -> bool:
-    """Whether a token may speak for an actor; a person may be spelled in any way that ``person_of`` makes equal."""
+    """Whether a token may speak for an actor; names of persons are compared by ``person_of``."""
     return any(
         kind == actor_type and (name is None or name == actor_id or _is_same_person(kind, name, actor_id))
         for kind, name in (actor_of(speaker) for speaker in speakers)
@@ -76,7 +76,7 @@ def speaks_for(speakers: tuple[str, ...], actor_type: object, actor_id: object) 
 
 
 def persons_of(speakers: tuple[str, ...]) -> tuple[str, ...]:
-    """The persons that a token names as those it speaks for."""
+    """The persons for whom a token may speak."""
     return tuple(name for kind, name in map(actor_of, speakers) if kind == USER and name is not None)
 
 

@@ -21,7 +21,7 @@ SERVICE_ID_PATTERN: Final = r"^d_[0-9a-f]{32}$"
 SYSTEM_WORKSPACE: Final = "_system"
 """The workspace of events that concern the whole node; only the service publishes in it."""
 NO_ID: Final = "_"
-"""Stands for an absent crew or agent in a subject, so it is not a valid id."""
+"""Stands for an absent crew or agent in a subject; not a valid id."""
 
 DERIVED_NAMESPACE: Final = uuid.UUID("6f1b1c62-6f0e-5b0e-9a0c-5f6d1a3f7c21")
 """Namespace of every UUIDv5; part of the event format, must never change."""
@@ -59,7 +59,7 @@ def uuid7_hex(unix_ms: int | None = None) -> str:
 
 
 def slug_of(name: str) -> str:
-    """An id made of a name for people: ``My Agent`` → ``my-agent``; empty if none of its characters may be in an id."""
+    """An id made from a display name: ``My Agent`` → ``my-agent``; empty if the name has no character that ids allow."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain)[:64].strip("-")
 
@@ -80,7 +80,7 @@ def derived_id(reactor: str, version: int, cause: str, n: int | str = 0) -> str:
     Args:
         reactor: Name of the reactor.
         version: Its version.
-        n: Number of the event among those of this cause.
+        n: Number of the event among the events derived from this cause.
         cause: Workspace and id of the causing entry, or another stable name of the cause.
     """
     return "d_" + uuid.uuid5(DERIVED_NAMESPACE, f"{reactor}\x00{version}\x00{cause}\x00{n}").hex
@@ -107,7 +107,10 @@ def identity_key(workspace: str, entry_id: str) -> bytes:
 
 
 def hash64(text: str) -> int:
-    """BLAKE2b-64 of ``text``, the key of a term; no dictionary of words is stored, so none keeps erased words."""
+    """BLAKE2b-64 of ``text``, the key of a term.
+
+    Indexes store keys instead of words, so that no dictionary keeps erased words.
+    """
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 

@@ -13,9 +13,11 @@ MAX_BATCH: Final = 1_000
 MAX_BATCH_BYTES: Final = 32 * 1024 * 1024
 """Maximum size of an HTTP request body in bytes."""
 REQUEST_BYTES: Final = 2 * 1024 * 1024
-"""Maximum bytes of entries in one request of a client: half of what a token of an agent may write at once."""
+"""Maximum bytes of entries in one request of a client: half of an agent token's write burst."""
 ATOMIC_BATCH: Final = 500
-"""Messages of one atomic batch; 1,000 reach 23,000 messages/s with fsync, 500 lose less on an error."""
+"""Messages in one atomic batch. Batches of 1,000 reach 23,000 messages/s with fsync; batches of 500 lose less on an
+error.
+"""
 
 # queries (contract §1, §4, §5)
 LIST_LIMIT_DEFAULT: Final = 100

@@ -70,7 +70,7 @@ class Request(BaseModel):
 
 Workspace = Annotated[
     WorkspaceId | None,
-    Field(description="The workspace, for a token of all workspaces; `default` if absent."),
+    Field(description="The workspace; only a token for all workspaces needs it. `default` if absent."),
 ]
 """Field ``workspace_id`` of a request."""
 MinSeq = Annotated[
@@ -84,7 +84,11 @@ MinSeq = Annotated[
 
 Visible = Annotated[
     bool,
-    Field(description="False if the change is stored and the views do not show it yet: pass `seq` as `min_seq`."),
+    Field(
+        description=(
+            "False if the change is stored but the views do not show it yet; then read with `seq` as `min_seq`."
+        )
+    ),
 ]
 """Field ``visible`` of the answer to a decision."""
 
@@ -98,15 +102,15 @@ class Operation(Generic[Q, A]):
 
     Attributes:
         name: Unique name; also the name of the client's method.
-        request: Model of the request. Its docstring is the help text everywhere; the first line is the summary.
+        request: Model of the request. Its docstring is the operation's help text; the first line is the summary.
         route: Method and path, ``POST /v1/journal/{entry_id}/priority``; names in braces are fields.
         views: Projections that must have reached ``min_seq`` before the handler runs; empty if the handler waits
             itself.
         errors: HTTP status codes in addition to those of every operation.
         command: Name of the command, ``dlq list``; None if absent or written by hand.
         repeatable: Whether a client may repeat the request if the answer was lost.
-        needs_journal: What it does, for the refusal in a workspace that keeps its documents elsewhere than in the
-            journal; empty if every document store can answer.
+        needs_journal: What the operation does, in words for the error message that refuses it in a workspace whose
+            documents are not stored in the journal; empty if every document store can answer.
     """
 
     name: str

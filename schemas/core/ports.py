@@ -1,4 +1,4 @@
-"""Protocols between services and consumers, which only the composition root imports together.
+"""Protocols between services and consumers, so that only the composition root imports both.
 
 Invariant: vectors cross a port as bytes (little-endian float32, L2-normalised, ``4 * dim`` long).
 """
@@ -59,11 +59,11 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenBits:
-    """The word pieces of a text in context, one bit per dimension.
+    """Contextual vectors of a text's word pieces, quantised to one bit per dimension.
 
     Attributes:
-        quantiser: Version of ``consumers/adapters/minilm.token_bits`` that made them.
-        bits: ``dim / 8`` bytes per word piece that counts, in the order of the text.
+        quantiser: Version of ``consumers/adapters/minilm.token_bits`` that computed the bits.
+        bits: ``dim / 8`` bytes per selected word piece, in the order of the text.
         dim: Bits per word piece.
         first_passage: How many word pieces belong to the first passage; the others belong to the second.
     """
@@ -99,7 +99,7 @@ class TableChanges:
     Attributes:
         written: Columns of the rows that were appended or that replaced rows with the same key.
         removed: Rows with these values in these columns were deleted.
-        rewritten: Workspaces with so many changed rows that their rows are read again.
+        rewritten: Workspaces in which so many rows changed that indexes must read all their rows again.
     """
 
     written: list[Mapping[str, Any]] = field(default_factory=list)
@@ -107,7 +107,7 @@ class TableChanges:
     rewritten: set[str] = field(default_factory=set)
 
     def rows(self, row: type[R]) -> Iterator[R]:
-        """The rows that were written, if the fold wrote rows and not columns."""
+        """The written rows, if the fold wrote rows instead of columns."""
         names: tuple[str, ...] = row._fields  # type: ignore[attr-defined] # a NamedTuple
         for columns in self.written:
             yield from map(row._make, zip(*(columns[name] for name in names), strict=True))  # type: ignore[attr-defined]
@@ -124,10 +124,10 @@ class CommittedBatch:
     Attributes:
         first_seq: First stream sequence covered.
         last_seq: Last stream sequence covered.
-        entries: Admitted entries among them.
+        entries: Admitted entries in this range.
         projections: Names of the projections that committed.
         changes: Table → its changes.
-        documents: Writes of documents among them, repeats included.
+        documents: Document writes in this range, repeats included.
     """
 
     first_seq: int
@@ -153,8 +153,8 @@ class SimilarReader(Protocol):
     async def similar(self, fact: VectorDerived, k: int, threshold: float) -> list[SimilarEntry]:
         """The best ``k`` earlier entries with a cosine of at least ``threshold``.
 
-        Compares vectors of earlier facts with the same workspace, crew (or none), model and length.
-        Order: cosine descending, then newer, then id. Waits until the views have reached the fact.
+        Compares vectors of earlier facts that have the same workspace, crew (or no crew), model and length. Order:
+        cosine descending, then newer, then id. Waits until the views have reached the fact.
 
         Raises:
             ViewsBehind: If the views do not reach it in time.
@@ -180,7 +180,7 @@ class ViewReader(Protocol):
         ...
 
     def view_seq(self, *projections: str) -> int:
-        """The lowest committed checkpoint of these projections, or of all if none is given."""
+        """The lowest committed checkpoint of these projections; of all projections if the call names no projection."""
         ...
 
     async def wait_for(self, seq: int, timeout_s: float, *projections: str) -> int:
@@ -195,7 +195,7 @@ class ViewReader(Protocol):
         ...
 
     def views_folding(self, kind: type) -> tuple[str, ...]:
-        """Projections that declare to fold a payload or event class; what a caller of ``wait_for`` waits for."""
+        """Names of the projections that fold a payload or event class, to be passed to ``wait_for``."""
         ...
 
     def subscribe(self, listener: Callable[[CommittedBatch], None]) -> Callable[[], None]:

@@ -39,10 +39,10 @@ class Role(StrEnum):
 
 
 class Principal(BaseModel):
-    """What a token is bound to.
+    """The rights and the binding of a token.
 
-    ``workspace_id`` None means all workspaces (OWNER only); such a caller names one in each request. AGENT and LEAD are
-    bound to an agent; LEAD also to a crew. ``may_publish`` and ``speaks_for`` are grants beyond the role
+    ``workspace_id`` None means all workspaces (OWNER only); such a caller names the workspace in each request. AGENT
+    and LEAD are bound to an agent; LEAD also to a crew. ``may_publish`` and ``speaks_for`` are grants beyond the role
     (``schemas.core.grants``). ``expires_ms`` is when the token expires, milliseconds since the epoch.
     """
 
@@ -91,11 +91,11 @@ class Principal(BaseModel):
         return workspace_id
 
     def workspace_or_all(self, workspace_id: str | None) -> str | None:
-        """As ``workspace``, but None (all workspaces) if a token of all workspaces names none."""
+        """Like ``workspace``, but a token for all workspaces gets None (all) if the request names no workspace."""
         return None if self.workspace_id is None and workspace_id is None else self.workspace(workspace_id)
 
 
-# Whose token published an entry, as the journal records it.
+# The publisher of an entry, as the journal records it.
 
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN
@@ -103,32 +103,34 @@ _AGENT: Final = "agent:"
 _TOKEN: Final = "token:"
 _PUBLISHER: Final = re.compile(r"(?:agent|token):[A-Za-z0-9_-]{1,64}\Z")
 UNRECORDED: Final = "unrecorded"
-"""Stands for the publishers of entries of older versions: all of them are one publisher that is not known."""
+"""The publisher of entries that older versions published without recording it; all these entries count as published by
+the same unknown publisher.
+"""
 OPERATOR: Final = "an operator"
-"""How the author of an entry is named that an OWNER's or ADMIN's token published for no agent."""
+"""Author of an entry that an OWNER's or ADMIN's token published without naming an agent."""
 
 
 def publisher_of(principal: Principal) -> str:
-    """The publisher of what a token publishes."""
+    """The publisher that is recorded with an entry that this token publishes."""
     role, agent_id = principal.role, principal.agent_id
-    if role is _OWNER or role is _ADMIN or agent_id is None:  # as ``administers``, at a third of its cost
+    if role is _OWNER or role is _ADMIN or agent_id is None:  # same result as ``administers``, at a third of the cost
         return _TOKEN + principal.token_id
     return _AGENT + agent_id
 
 
 @lru_cache(maxsize=4_096)
 def publisher_in(header: str | None) -> str | None:
-    """The publisher that a header names; None if it is absent or not of the form."""
+    """The publisher in a header; None if the header is absent or malformed."""
     return header if header is not None and _PUBLISHER.match(header) else None
 
 
 def is_publisher(publishers: Sequence[str], agent_id: str) -> bool:
-    """Whether an agent's own tokens are the only publisher."""
+    """Whether all publishers are tokens of the agent."""
     return list(publishers) == [_AGENT + agent_id]
 
 
 def author_shown(publisher: str, agent_id: str | None) -> str:
-    """The author of an entry for people and prompts: the agent, and who spoke for it if that was not the agent itself.
+    """The author of an entry, for people and prompts: the agent, and the publisher if that is not the agent itself.
 
     Args:
         publisher: The publisher, or ``UNRECORDED``.

@@ -26,16 +26,19 @@ RETENTION_DAYS_MAX: Final = 3_650
 
 
 class AgentRole(StrEnum):
-    """The role of an agent in its crew. A closed set; what a token may write follows from the token's role."""
+    """The role of an agent in its crew.
+
+    A closed set. It does not decide what a token may write; the token's role decides that.
+    """
 
     AGENT = "agent"
     LEAD = "lead"
 
 
 class WorkspaceSettings(BaseModel, defer_build=True):
-    """The settings of a workspace; ``None`` means that the default or the value of the node counts.
+    """The settings of a workspace; ``None`` stands for the default or for the node's value.
 
-    A switch (``bool | None``) is then off, except ``embed_chat``.
+    The default of every switch (``bool | None``) is off, except of ``embed_chat``.
     """
 
     cost_nudge_usd: float | None = Field(
@@ -47,8 +50,10 @@ class WorkspaceSettings(BaseModel, defer_build=True):
     )
     embed_chat: StrictBool | None = Field(
         default=None,
-        description="Whether chat.* and message.posted entries get vectors, older ones included, so that recall finds "
-        "them by meaning; they do unless it is switched off.",
+        description=(
+            "Whether chat.* and message.posted entries, including older ones, get vectors, so that recall "
+            "finds them by meaning; on by default."
+        ),
     )
     palace_ingest: StrictBool | None = Field(
         default=None, description="Whether exchanges of chat.* entries are filed as drawers of the palace."
@@ -74,7 +79,7 @@ class WorkspaceSettings(BaseModel, defer_build=True):
     )
     salience_weights: dict[str, float] | None = Field(
         default=None,
-        description="Weights of salience that differ from the node's: relevance, recency, confidence, usage, freshness, and "
+        description="Salience weights that override the node's: relevance, recency, confidence, usage, freshness, and "
         "half_life_hours of recency.",
     )
     episodic_ttl_hours: float | None = Field(
@@ -82,12 +87,12 @@ class WorkspaceSettings(BaseModel, defer_build=True):
         gt=0.0,
         le=1_000_000.0,
         allow_inf_nan=False,
-        description="Hours for which queries return episodes.",
+        description="Hours for which queries return an episode.",
     )
 
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> Self:
-        """The settings that were recorded; unknown ones and values that are not valid count as absent."""
+        """Parse recorded settings; unknown settings and invalid values count as absent."""
         try:
             return cls.model_validate(recorded)
         except ValidationError as error:
@@ -105,8 +110,11 @@ class MemorySettings(BaseModel, defer_build=True):
     )
     scrubber: ScrubberMode = Field(
         default="block",
-        description="A text with credentials that is to be stored, in documents, entries, drawers and facts: block refuses "
-        "it, redact replaces them, warn stores it and says so, off stores it. By default CREW_JOURNAL_SECRETS decides.",
+        description=(
+            "What happens when a text to be stored (document, entry, drawer or fact) contains credentials: "
+            "block refuses the text, redact replaces the credentials, warn stores the text and returns a "
+            "warning, off stores the text. By default CREW_JOURNAL_SECRETS decides."
+        ),
     )
     verifier: VerifierMode = Field(
         default="off", description="off, or cheap: refuse lines that contradict a line of pins.md."
@@ -141,7 +149,7 @@ class CrewSettings(BaseModel, defer_build=True):
 
 
 def changes_of(settings: type[BaseModel], base: type[BaseModel]) -> type[BaseModel]:
-    """A subclass of ``base`` with the fields of ``settings``, of which the optional ones are absent by default."""
+    """A subclass of ``base`` with the fields of ``settings``; optional fields are absent by default."""
     fields: dict[str, Any] = {}
     for name, field in settings.model_fields.items():
         kind: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation

@@ -1,7 +1,7 @@
 """A compact form of sets of sequences and entry ids in events, for example of an erasure.
 
-Invariant: equal sets have equal texts (ranges ascending, disjoint, not adjacent). A value has less than 132 KB of JSON,
-so that its entry is smaller than ``entry.MAX_ENTRY_BYTES``; larger sets are split into parts.
+Invariant: equal sets have equal texts (ranges ascending, disjoint, not adjacent). One value has less than 132 KB of
+JSON, so that the entry stays below ``entry.MAX_ENTRY_BYTES``; larger sets are split into parts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def normalised(ranges: Iterable[Range]) -> list[Range]:
 
 
 def ranges_of(sequences: Iterable[int]) -> list[Range]:
-    """Sequences in any order, repeated or not, as ranges."""
+    """Ranges that cover the given sequences, which may be unordered and repeated."""
     return normalised((seq, seq) for seq in sequences)
 
 
@@ -141,7 +141,7 @@ class SequenceSet(BaseModel):
 
 
 def sequences_text(ranges: Iterable[Range]) -> str:
-    """Number of sequences and their ranges, cut to ``SHOWN_CHARS``: ``3 sequences (4-6)``."""
+    """Text with the number of sequences and their ranges, cut to ``SHOWN_CHARS``: ``3 sequences (4-6)``."""
     all_ranges = list(ranges)
     text, count = format_ranges(all_ranges), size_of(all_ranges)
     if len(text) > SHOWN_CHARS:

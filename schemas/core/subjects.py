@@ -64,7 +64,7 @@ class Subject:
 
     Attributes:
         workspace: The workspace; it takes precedence over the body.
-        crew: For ``journal`` only; None for ``_``. agent: For ``journal`` only; None for ``_``.
+        crew: The crew, in subjects of ``journal`` only; None for ``_``. agent: The agent, likewise.
         kind: Entry type (journal, control), derived kind, or ``<tier>`` of a document.
         owner: For ``document`` only: the owner.
         key: For ``document`` only: the part for its key (``key_token``).
@@ -110,9 +110,10 @@ def is_document_key(key: str) -> bool:
 
 
 def key_token(key: str | None) -> str:
-    """The part of a subject for a document's key: ``_`` for none, the key if it is an id, else ``h-`` and its hash.
+    """The part of a subject for a document's key: ``_`` for no key, the key itself if it is an id, else ``h-`` and its hash.
 
-    The hash is BLAKE2b-128 of the key in UTF-8, 32 hex digits. A key that looks like such a part is hashed, too.
+    The hash is BLAKE2b-128 of the key in UTF-8, 32 hex digits. A key that starts with ``h-`` like a hashed key is
+    hashed, too.
     """
     if key is None:
         return NO_ID
@@ -127,7 +128,7 @@ def derived_subject(workspace: str, kind: str) -> str:
 
 
 def deadletter_subject(consumer: str, workspace: str) -> str:
-    """``deadletter.<consumer>.<workspace>``; an invalid workspace is replaced by that of the system."""
+    """``deadletter.<consumer>.<workspace>``; an invalid workspace is replaced by the system workspace."""
     known = workspace if is_workspace(workspace) else SYSTEM_WORKSPACE
     return f"deadletter.{consumer}.{known}"
 

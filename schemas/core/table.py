@@ -1,4 +1,4 @@
-"""The declaration of a table of a view, as the type of its rows: columns, key, digest, and the columns of hot indexes.
+"""Declares a table of a view by the type of its rows: columns, key, digest, and the columns of in-memory indexes.
 
 Invariant: DDL, typed rows, replacing and deleting by key, digest, hot columns and their loading follow from the
 declaration (``consumers/host/transaction``, ``services/index``); there is no second list of a table's columns.
@@ -19,11 +19,11 @@ Ms = int
 """Milliseconds since the epoch."""
 
 PRESENT: Final = "until_seq IS NULL"
-"""Condition on a table that keeps history (columns ``since_seq`` and ``until_seq``): the rows that count now."""
+"""SQL condition that selects the current rows of a table that keeps history (columns ``since_seq`` and ``until_seq``)."""
 
 
 def as_of(seq: int) -> str:
-    """Condition on a table that keeps history: the rows that counted right after the event at ``seq``."""
+    """SQL condition that selects the rows that were current right after the event at ``seq``."""
     return f"since_seq <= {seq:d} AND (until_seq IS NULL OR until_seq > {seq:d})"
 
 
@@ -32,11 +32,11 @@ _TYPES: Final = {int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN", bytes: "BLOB",
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """How the hot indexes of entries hold a column: one value per entry.
+    """How the in-memory indexes of entries hold a column; one value per entry.
 
     Attributes:
-        dtype: numpy's name of the type; values beyond the range of an unsigned one are cut to it.
-        missing: The value of a document of which the table has no row.
+        dtype: numpy's name of the type; values outside the range of an unsigned type are clipped.
+        missing: The value for a document without a row in the table.
         coded: Whether the column is text, held as codes of a vocabulary.
     """
 
@@ -68,21 +68,21 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[R]):
-    """One table of a view; as text it is its name, so it can stand in SQL.
+    """One table of a view. ``str(table)`` is its name, for use in SQL.
 
     Attributes:
-        name: In DuckDB's schema ``main``.
+        name: Name of the table in DuckDB's schema ``main``.
         row: A ``NamedTuple``: its annotations are the columns. ``Annotated[int, "UBIGINT"]`` names a DuckDB type that
             does not follow from the Python type; a ``Hot`` or a ``Default`` may stand beside it.
         view: The projection that owns the table.
-        key: Columns that identify a row. The first is called ``key`` where the table is large: a 64-bit hash of the
+        key: Columns that identify a row. In large tables, the first is called ``key`` and holds a 64-bit hash of the
             row's name, by which a fold finds rows.
-        document: The column with the stream sequence of the entry that a row is about, where there is one.
+        document: The column with the stream sequence of the entry that the row describes, if there is such an entry.
         digested: Whether the digest covers the rows; False for a table that only describes the layout of others.
-        rest: A table whose rows are digested as if they were in this one.
+        rest: Another table whose rows count as rows of this table in the digest.
         columns: The columns in order; the digest follows it.
         hot: The columns that hot indexes hold by document.
-        workspace: The column that says of which workspace a row is; ``ws`` holds its hash.
+        workspace: The column with the workspace of a row; a column ``ws`` holds the workspace's hash.
     """
 
     name: str

@@ -14,32 +14,32 @@ from .table import Int32, Ms, Seq, Table
 
 
 class TextRow(NamedTuple):
-    """One text. What a family knows beyond this stands in its own tables, under the same ``key``."""
+    """One text. A family keeps further columns in its own tables, under the same ``key``."""
 
     key: Seq  # of the item (document, drawer, fact, entity): ``ids.name_key`` of workspace and the item's names
     workspace_id: str
-    owner: str  # whose memory it is in: ``a-<agent>``, ``c-<crew>``, ``u-<user>`` or ``w``
-    place: str  # where in it: a tier, ``<wing>/<room>``, a namespace; may be empty
-    item: str  # by which it is opened: a document's key, a drawer's id, a fact's id
+    owner: str  # the memory that the text belongs to: ``a-<agent>``, ``c-<crew>``, ``u-<user>`` or ``w``
+    place: str  # position within that memory: a tier, ``<wing>/<room>`` or a namespace; may be empty
+    item: str  # names the item in requests: a document's key, a drawer's id, a fact's id
     number: Int32  # piece of the item, from 0
     first_line: Int32  # of the item's text, from 1
     last_line: Int32
-    label: str  # what stands above it, such as headings joined by `` > ``; searched and embedded with the text
+    label: str  # headings above the text, joined by `` > ``; searched and embedded with the text
     text: str
-    text_hash: Seq  # ``ids.hash64`` of what is embedded (``indexed_text``): its vector is stored under it
+    text_hash: Seq  # ``ids.hash64`` of the embedded text (``indexed_text``), the key of its vector
     terms: bytes  # uint64 term keys, little-endian, each once, sorted
-    counts: bytes  # uint16 how often, in the same order
-    source_id: str  # id of the entry or write that brought it
+    counts: bytes  # uint16 frequency of each term, in the same order
+    source_id: str  # id of the entry or document write that contains the text
     ts_ms: Ms  # when it was said
-    from_ms: Ms | None  # from when it holds, if that is known
-    to_ms: Ms | None  # until when, likewise
-    importance: float  # 1 to 5; 3 where a family does not rank
-    flags: Int32  # bits of the family; a text with ``HIDDEN`` is in no hit
+    from_ms: Ms | None  # time from which the text is true, if known
+    to_ms: Ms | None  # time until which the text is true, if known
+    importance: float  # 1 to 5; 3 if the family does not rank texts
+    flags: Int32  # bits defined by the family; searches skip a text with ``HIDDEN``
     since_seq: Seq  # of the event that made the row
 
 
 HIDDEN = 1
-"""Flag: it is not searched and not embedded (blocked by the scanners, superseded, merged)."""
+"""Flag of a text that is neither searched nor embedded, because it is blocked by the scanners, superseded or merged."""
 MIDDLE_IMPORTANCE = 3.0
 
 

@@ -81,6 +81,11 @@ def format_ms(ms: int) -> str:
     return f"{_date(day)}T{hour:02d}:{minute:02d}:{second:02d}.{thousandths:03d}Z"
 
 
+def day_of(moment: int | str) -> str:
+    """``2026-11-21``: the UTC day of a time in milliseconds since the epoch, or of one formatted here."""
+    return moment[:10] if isinstance(moment, str) else _date(moment // DAY_MS)
+
+
 @lru_cache(maxsize=1_024)
 def _date(day: int) -> str:
     return (_EPOCH + timedelta(days=day)).date().isoformat()

@@ -1,7 +1,7 @@
 """Bundles: the memory of an agent and its crew as plain files, written here or by other systems (contract §21).
 
-Invariants: an export depends on the documents alone, so an import of it and another export give the same bytes. An
-import reaches documents of the tiers alone, by paths in canonical form; other files are listed with the reason. Pure.
+Invariants: an export depends only on the documents, so that importing and exporting it again gives the same bytes. An
+import writes only documents of the tiers, by paths in canonical form; other files are listed with the reason. Pure.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..core.subjects import is_document_key
 from .rules import TIERS, Scope, is_tier_of, key_problem, tier_of_label
 
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""UTF-8 bytes of all files of a bundle (contract §21)."""
+"""Maximum UTF-8 bytes of all files of a bundle (contract §21)."""
 MAX_FILES: Final = 5_000
 MANIFEST: Final = "okf.yaml"
 OKF_VERSION: Final = "0.1"
-"""Version of the Open Knowledge Format whose rules the Markdown files keep."""
+"""Version of the Open Knowledge Format that the Markdown files follow."""
 FORMATS: Final = ("okf", "crewship", "nanoclaw", "openclaw")
 LEARNED: Final = "crew/learned.md"
 """The crew's learned rules: exported and never imported, like lessons."""
@@ -102,7 +102,7 @@ def _header(path: str, kind: str) -> str:
 
 
 def planned(files: Iterable[BundleFile], choices: Choices, wanted: str | None = None) -> tuple[str, list[Planned]]:
-    """The format, and what becomes of each file, by path.
+    """The format, and the plan for each file, by path.
 
     Raises:
         NotABundle: If the format is not known, or a choice is missing.

@@ -63,8 +63,9 @@ def chunks_of(text: str, first_line: int = 1) -> list[Chunk]:
 def stable_chunks(spans: Sequence[tuple[int, int]]) -> int:
     """Number of leading chunks that later appends to the document do not change.
 
-    All but the last two: a last paragraph that outgrows ``CHUNK_CHARS`` is cut into lines, the first of which may fit
-    into the chunk before it. The rest begins at a line of its own, so a line that was cut is left to it as a whole.
+    An append may change only the last two chunks: when a last paragraph grows beyond ``CHUNK_CHARS``, it is cut into
+    lines, and the first line may fit into the previous chunk. The changeable rest begins at the start of a line, so
+    that a line that was cut into pieces belongs to it completely.
 
     Args:
         spans: First and last line of each chunk.
@@ -92,7 +93,7 @@ def _sections(text: str, first_line: int) -> Iterator[tuple[str, list[_Line]]]:
 
 
 def _heading(line: str) -> tuple[int, str] | None:
-    """Level and title of a line; without a regular expression, which needs quadratic time for a line of blanks."""
+    """Level and title of a line; without a regular expression, because that takes quadratic time for a line of blanks."""
     rest = line.lstrip("#")
     level = len(line) - len(rest)
     title = rest.strip()
@@ -116,7 +117,7 @@ def _packed(breadcrumb: str, lines: list[_Line]) -> Iterator[Chunk]:
 
 
 def _blocks(lines: list[_Line]) -> Iterator[list[_Line]]:
-    """Paragraphs; one that is too long for a chunk line by line, a line that is too long in pieces."""
+    """Paragraphs; a paragraph that is too long for a chunk is divided into lines, a line that is too long into pieces."""
     paragraph: list[_Line] = []
     for line in [*lines, (0, "")]:
         if line[1].strip():

@@ -41,13 +41,13 @@ class DocumentBody(BaseModel):
     """The JSON body of a document write; workspace, owner and tier are in the subject.
 
     Attributes:
-        write_id: The write's own id, unique in its workspace: a write that is sent twice counts once.
-        key: The key within the tier, an id or a path; None where the tier has one document.
-        action: ``replace``: ``content`` is the whole text. ``append``: it is only the added text. ``retract``: the
-            document no longer counts, there is no content. ``restore``: it counts again, with ``content`` as its
-            whole text.
-        derived_from: Ids of the entries and document writes that the content was made of.
-        reason: Why, for people; above all of ``retract`` and ``restore``.
+        write_id: Id of the write, unique in its workspace; a write that is sent twice counts once.
+        key: The key within the tier, an id or a path; None if the tier holds a single document.
+        action: ``replace``: ``content`` is the whole text. ``append``: ``content`` is only the added text. ``retract``:
+            the document no longer counts, and there is no content. ``restore``: the document counts again, with
+            ``content`` as its whole text.
+        derived_from: Ids of the entries and document writes from which the content was made.
+        reason: The reason, for people; mainly of ``retract`` and ``restore``.
     """
 
     model_config = STORED
@@ -143,7 +143,7 @@ class MemoryConfigUpdated(MemorySettings, ControlPayload):
 
 
 class MemoryVersionsSwept(ControlPayload):
-    """The text of the workspace's old versions is gone; the present text of a document is not affected.
+    """The texts of the workspace's old versions were removed; current texts are not affected.
 
     Attributes:
         cutoff_ms: Versions published before this time, milliseconds since the epoch.
@@ -163,8 +163,8 @@ class MemoryWriteRejected(ControlPayload):
 
     Attributes:
         owner: Owner of the document (``schemas/documents/rules.owner_of``).
-        reason: Which check refused it; ``provider`` if the memory provider did.
-        finding: ``category/pattern`` of what was found; ``provider/<error>`` if the memory provider refused it.
+        reason: The check that refused it; ``provider`` if the memory provider refused it.
+        finding: The scanners' finding as ``category/pattern``; ``provider/<error>`` if the memory provider refused it.
         bytes: Size that the document would have had.
         cap_bytes: Maximum size of the document.
     """

@@ -1,6 +1,6 @@
 """The effect of commands on the text of memory files, and their answers.
 
-Invariant: messages and line numbers are those of Anthropic's memory tool, to the letter
+Invariant: messages and line numbers are exactly those of Anthropic's memory tool
 (``anthropic/lib/tools/_beta_builtin_memory_tool.py``); models are trained on them. One thing differs: the size of a
 folder is the sum of its files.
 """
@@ -23,7 +23,7 @@ def listing(path: str, inner: str, sizes: Mapping[str, int]) -> str | None:
     """A folder and its content, two levels deep; None if there is no such folder.
 
     Args:
-        path: The folder as it was asked for.
+        path: The folder's path in the request.
         inner: The folder's path below ``/memories``.
         sizes: Path below ``/memories`` → bytes, of every file.
     """
@@ -62,7 +62,7 @@ def numbered(path: str, text: str, view_range: Sequence[int] | None) -> str:
     """The lines of a file with their numbers.
 
     Args:
-        path: The file as it was asked for.
+        path: The file's path in the request.
         text: Its text.
         view_range: First and last line, from 1; -1 for the end.
     """
@@ -77,7 +77,7 @@ def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:
     """The text with ``old`` replaced, and the answer.
 
     Raises:
-        FileRefused: If ``old`` is not there exactly once.
+        FileRefused: If ``old`` does not occur exactly once.
     """
     count = text.count(old)
     if count == 0:
@@ -149,7 +149,7 @@ def inner_path(path: str) -> str:
     """A path relative to ``/memories``, empty for ``/memories`` itself.
 
     Raises:
-        FileRefused: If it lies elsewhere or has a part ``..``, percent-encoded or not.
+        FileRefused: If the path is not below ``/memories`` or has a part ``..``, percent-encoded or not.
     """
     if path != ROOT and not path.startswith(f"{ROOT}/"):
         raise FileRefused(f"Path must start with {ROOT}, got: {path}", field="path")

@@ -89,7 +89,9 @@ class WriteDocumentRequest(DocumentRequest):
 
     mode: str = Field(description="`replace` (content is the whole text) or `append` (content is the added text).")
     content: str = Field(description="The text.")
-    write_id: Id | None = Field(default=None, description="The write's own id; the same id again writes nothing.")
+    write_id: Id | None = Field(
+        default=None, description="Id of the write; a second write with the same id is ignored."
+    )
     expected_seq: Annotated[StrictInt, Field(ge=0)] | None = Field(
         default=None,
         description="For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has changed.",
@@ -116,7 +118,9 @@ class AppendDailyRequest(Request):
     scope: Literal["agent", "crew"] = Field(
         default="agent", description="Whether to append to the agent's log or to its crew's."
     )
-    write_id: Id | None = Field(default=None, description="The write's own id; the same id again writes nothing.")
+    write_id: Id | None = Field(
+        default=None, description="Id of the write; a second write with the same id is ignored."
+    )
     agent_id: ForAgent = None
     crew_id: ForCrew = None
     workspace_id: Workspace = None
@@ -198,9 +202,9 @@ class DocumentAnswer(Answer):
 class DocumentWrittenAnswer(Answer):
     """A durable write.
 
-    ``bytes_written`` is the size of this write, ``bytes`` that of the document. From 80 % of the cap on,
+    ``bytes_written`` is the size of this write, ``bytes`` the size of the document. From 80 % of the cap on,
     ``current_entries`` is the document's text, and ``warning`` asks to shorten it. ``duplicate``: the write id was
-    known, nothing was written.
+    already used, and nothing was written.
     """
 
     id: str
@@ -408,7 +412,7 @@ class MemoryFileRequest(Request):
 
 
 class MemoryFileAnswer(Answer):
-    """``text`` is in the words of Anthropic's memory tool; ``seq`` is that of the last write, null for view."""
+    """``text`` is worded like Anthropic's memory tool; ``seq`` is the sequence of the last write, null for view."""
 
     text: str
     seq: int | None = None
@@ -601,7 +605,7 @@ class MemoryHit(Answer):
 
 
 class SearchMemoryAnswer(Answer):
-    """Hits, best first; ``scope`` is that of the entries, ``degraded`` as in ``recall``."""
+    """Hits, best first; ``scope`` is the scope of the entries, ``degraded`` is as in ``recall``."""
 
     results: tuple[MemoryHit, ...]
     count: int
@@ -734,9 +738,9 @@ class MemoryConfigAnswer(MemorySettings, Answer):
 class TierFigures(Answer):
     """The documents of one tier and owner.
 
-    ``documents`` counts those that are not retracted, ``bytes`` their present texts; ``blocked``: those that the
-    injection scanners block. ``swept`` counts the versions whose text is gone, ``version_bytes`` what the other
-    versions hold.
+    ``documents`` counts documents that are not retracted, ``bytes`` the bytes of their current texts, ``blocked``
+    documents that the injection scanners block. ``swept`` counts versions without a text, ``version_bytes`` the bytes
+    of the other versions.
     """
 
     owner: str
@@ -868,7 +872,7 @@ class ImportBundleRequest(Request):
 
 
 class SkippedShown(Answer):
-    """A file that is not in the bundle, and the reason."""
+    """A file that was left out of the bundle, and the reason."""
 
     path: str
     detail: str

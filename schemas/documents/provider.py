@@ -1,8 +1,8 @@
 """The port of a memory provider: Retain, Recall, Forget, Health (seed 2, contract §18).
 
-Invariant: requests and results are flat, and only gain fields. Every method may be called concurrently. Errors are
-those below ``errors.DocumentError`` and ``errors.Unavailable`` (``UpstreamTimeout``, ``BackendFailed``) and
-``errors.NotAllowed``; a provider raises no others.
+Invariant: requests and results are flat, and only gain fields. Every method may be called concurrently. A provider
+raises only ``errors.NotAllowed`` and subclasses of ``errors.DocumentError`` and ``errors.Unavailable``
+(``UpstreamTimeout``, ``BackendFailed``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Flat(BaseModel):
 
 
 class _Scoped(_Flat):
-    """A request; it may name the workspace, agent and crew that the provider is bound to, and no others."""
+    """A request; it may name only the workspace, agent and crew to which the provider is bound."""
 
     workspace_id: str
     agent_id: str | None = None
@@ -41,10 +41,10 @@ class RetainRequest(_Scoped):
         tier: ``AGENT``, ``CREW``, ``PERSONA``, ``WORKSPACE``, ``pins``, ``daily``, ``peers`` or ``topics``.
         key: A date for ``daily``, a slug for ``peers``, a name for ``topics``; none elsewhere.
         mode: ``replace`` or ``append``; required, there is no default.
-        write_id: The write's own id: sent again, it counts once.
+        write_id: Id of the write; a repeated write with the same id counts once.
         scope: ``agent``, ``crew`` or ``workspace``; None for the default of the tier.
-        expected_sha256: For replace: SHA-256 of the text that is replaced, of an empty one if there is none; None for
-            whatever is there, unless the scanners block it.
+        expected_sha256: For replace: SHA-256 of the text to replace (of the empty text if there is no document); None
+            to replace any text that the scanners do not block.
     """
 
     tier: str
@@ -57,7 +57,7 @@ class RetainRequest(_Scoped):
 
 
 class RetainResult(_Flat):
-    """A persisted write: ``id`` is the label for ``forget`` (``daily/2026-05-21.md``), ``bytes`` those of the document."""
+    """A persisted write: ``id`` is the label for ``forget`` (``daily/2026-05-21.md``), ``bytes`` the document's size."""
 
     id: str
     bytes: int
@@ -121,7 +121,7 @@ class ReadRequest(_Scoped):
 class ReadResult(_Flat):
     """A document: ``content`` is empty if it was never written, or if ``finding`` (category/pattern) blocks it.
 
-    ``sha256`` is that of the text also if it is blocked, ``bytes`` its size; None if the provider does not say.
+    ``sha256`` and ``bytes`` describe the text even if it is blocked; None if the provider does not report them.
     """
 
     id: str
@@ -152,7 +152,7 @@ class HealthStatus(_Flat):
 
 
 class ProviderScope(_Scoped):
-    """The caller that a provider is bound to; a request that names another one is a ``ScopeMismatch``."""
+    """The caller to which a provider is bound; a request that names another caller is a ``ScopeMismatch``."""
 
     role: str = Field(default="AGENT", description="AGENT, LEAD, ADMIN or OWNER: decides what may be written.")
 
@@ -184,7 +184,10 @@ ProviderFactory = Callable[[ProviderScope], MemoryProvider]
 
 @runtime_checkable
 class DocumentReader(Protocol):
-    """Optional methods of a provider: whole documents. Without them there is no prompt block, and reading is refused."""
+    """Optional methods of a provider: whole documents.
+
+    Without these methods there is no prompt block, and reading is refused.
+    """
 
     async def read(self, request: ReadRequest) -> ReadResult:
         """Read a document; one that was never written is empty."""

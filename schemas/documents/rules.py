@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ..context.assembler import notice_of
 from ..core.entry import ActorType, JournalEntry
 from ..core.envelope import DocumentWritten, EntryRecorded
 from ..core.subjects import is_document_key
-from ..core.timestamps import format_ms, from_ms
-from ..recall.render import one_line
+from ..core.timestamps import day_of, from_ms
+from ..prompt.assembler import notice_of, one_line
 from ..text.injection import finding_in
 from ..text.injection import finding_in as injection_finding_in
 from .events import DocumentAction
@@ -35,7 +34,7 @@ class Scope(StrEnum):
 
 
 class MinRole(StrEnum):
-    """The least role that may write a tier: the agent itself, a LEAD of the crew, or an operator (OWNER, ADMIN)."""
+    """The minimum role that may write a tier: the agent itself, a LEAD of the crew, or an operator (OWNER, ADMIN)."""
 
     AGENT = "agent"
     LEAD = "lead"
@@ -57,12 +56,11 @@ class TierRule:
     """The properties of a tier.
 
     Attributes:
-        writers: Scope → least role that may write there; its scopes are those that the tier has, the first one is the
-            default.
+        writers: Scope → minimum role that may write there. These are the tier's scopes; the first is the default.
         label: Name of its file below ``.memory``; ``{key}`` stands for the key.
         key: The form of its key.
         cap_bytes: Maximum size of a document in bytes; None for a rendering, which cannot be written.
-        file_cap_bytes: Likewise for a write from a directory, where it differs (contract §0 row 10).
+        file_cap_bytes: Maximum size after a write from a directory, if it differs (contract §0 row 10).
         title: Its title in a prompt block; ``{key}`` stands for the key.
     """
 
@@ -94,7 +92,7 @@ DAILY_FILE_CAP_BYTES: Final = 100_000
 AGENT_TOTAL_BYTES: Final = 10_000_000
 """Maximum number of bytes of all documents of one agent (seed 3, Limits); likewise of one crew."""
 SOFT_CAP_PERCENT: Final = 80
-"""Share of the cap from which an answer carries the text and asks to shorten it."""
+"""Share of the cap above which an answer contains the text and asks to shorten it."""
 
 TIERS: Final[dict[str, TierRule]] = {
     "AGENT": TierRule({Scope.AGENT: MinRole.AGENT}, "AGENT.md", "AGENT.md (long-term memory)", cap_bytes=4_000),
@@ -157,7 +155,7 @@ def is_mirrored(tier: str) -> bool:
 
 
 def key_problem(rule: TierRule, key: str | None) -> str | None:
-    """What is wrong with a key that is given; None if it is valid. A missing key is another error."""
+    """The problem of a given key; None if it is valid. A missing key is a different error."""
     if rule.key is KeyKind.NONE:
         return None if key is None else "this tier has one document and takes no key"
     if key is None:
@@ -227,7 +225,7 @@ def tier_of_label(label: str) -> tuple[str, str | None] | None:
 SCAN_OVERLAP: Final = 2_000
 """Characters that are scanned twice: together with the text before them and with the text after them."""
 SCAN_WINDOW: Final = 2 * SCAN_OVERLAP
-"""Characters of an appended text that are scanned at once, at 1 to 3 µs each."""
+"""Number of characters of an appended text that are scanned at once, at 1 to 3 µs each."""
 
 
 def joint(text: str, piece: str) -> str:
@@ -248,11 +246,11 @@ def appended_finding(text: str, clean: int) -> tuple[int, str | None]:
 
     Args:
         text: The whole text.
-        clean: Where the first window begins: what an earlier call returned, or ``SCAN_OVERLAP`` before the end of the
-            text that was replaced and in which ``finding_in`` found nothing, at least 0.
+        clean: Start of the first window: the result of an earlier call, or ``SCAN_OVERLAP`` characters before the end
+            of a text in which ``finding_in`` found nothing, at least 0.
 
     Returns:
-        Where the first window begins that is not complete or not clean, and what is found in it.
+        Start of the first window that is not complete or not clean, and the finding in it.
     """
     while (finding := finding_in(text[clean : clean + SCAN_WINDOW])) is None and clean + SCAN_WINDOW <= len(text):
         clean += SCAN_OVERLAP
@@ -328,13 +326,13 @@ class PinnedEntry:
 
 
 def pins_text(pins: Sequence[PinnedEntry], *, whole: bool) -> str:
-    """The text, in the order given.
+    """The text of the pins, in the given order.
 
     Args:
         pins: The entries.
         whole: Whether text that the scanners block is shown; else a notice replaces it.
     """
-    return "".join(f"- {format_ms(pin.ts_ms)[:10]} {_safe(pin, whole)} ({pin.entry_id})\n" for pin in pins)
+    return "".join(f"- {day_of(pin.ts_ms)} {_safe(pin, whole)} ({pin.entry_id})\n" for pin in pins)
 
 
 def _safe(pin: PinnedEntry, whole: bool) -> str:

@@ -20,7 +20,7 @@ PART_ENTRIES: Final = 4_500
 class MemoryCompacted(ControlPayload, InParts):
     """Entries of one crew, UTC day and type are archived; its ``ts`` is 23:59:59 of that day.
 
-    A large bucket has several parts; all figures are those of the part.
+    A large bucket has several parts; all figures cover this part only.
 
     Attributes:
         crew_id: The crew, None for entries without one.
@@ -28,8 +28,8 @@ class MemoryCompacted(ControlPayload, InParts):
         count: Number of archived entries.
         bytes_sum: Bytes of their messages.
         bytes_freed: Bytes of summaries and payloads that the archive does not keep.
-        first_ts: Time of the oldest one (RFC 3339, UTC).
-        cutoff: Time before which all of them happened.
+        first_ts: Time of the oldest archived entry (RFC 3339, UTC).
+        cutoff: Upper bound of the times of the archived entries, exclusive.
         entries: Their sequences.
     """
 
@@ -91,20 +91,26 @@ class ErasureScoped(ControlPayload, InParts):
 
 
 class ErasureCompleted(ControlPayload):
-    """Receipt of an erasure: counts by kind."""
+    """Receipt of an erasure.
+
+    Attributes:
+        counts: How many were removed, by store.
+        not_proven: What the erasure could not reach, in words: a receipt without it would claim too much.
+    """
 
     ENTRY_TYPE = "erasure.completed"
     INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
     erasure_id: Id
     counts: dict[str, int] = Field(default_factory=dict)
+    not_proven: tuple[Annotated[str, StringConstraints(max_length=500)], ...] = Field(default=(), max_length=50)
 
 
 class LossAccepted(ControlPayload, InParts):
     """An operator (the entry's actor) accepts that sequences of JOURNAL are lost.
 
     Attributes:
-        loss_id: Shared by its parts.
-        lost: The sequences, and as many ids of lost entries known to the views as fit.
+        loss_id: Id of the loss; all parts of the event have the same id.
+        lost: The lost sequences, and as many ids as fit of lost entries that the views know.
         kept_as: Name of the views file that was kept; it may hold lost entries.
     """
 

@@ -125,7 +125,9 @@ class RememberRequest(Request):
     text: str = Field(min_length=1, description="The text to remember, up to the size of an entry (256 KiB).")
     kind: Term | None = Field(default=None, description="Kind of the text: preference, decision, fact …")
     about: Term | None = Field(default=None, description="The person or thing that it is about.")
-    aliases: tuple[Term, ...] = Field(default=(), max_length=32, description="Other words that recall finds it by.")
+    aliases: tuple[Term, ...] = Field(
+        default=(), max_length=32, description="Other words by which recall finds the text."
+    )
     supersedes: tuple[Id, ...] = Field(
         default=(), max_length=MAX_SUPERSEDED, description="Ids of entries that no longer count because of this one."
     )
@@ -149,7 +151,7 @@ class RememberRequest(Request):
 class RememberAnswer(Answer):
     """The entry; if it was stored before, ``duplicate`` is true and ``seq`` is the earlier sequence.
 
-    ``warnings`` names entries in ``supersedes`` that still count.
+    ``warnings`` names entries in ``supersedes`` that could not be superseded.
     """
 
     entry_id: str

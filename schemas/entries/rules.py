@@ -1,4 +1,4 @@
-"""The entries that compaction archives, the text that the archive keeps (contract §11), and the author of an entry.
+"""Which entries compaction archives, which text the archive keeps (contract §11), and who is the author of an entry.
 
 Invariant: the archived types are noise in the catalogue, are never embedded and are not turns of conversation, so they
 are in no hot index and have no vectors (a test).
@@ -16,7 +16,7 @@ TYPES: Final = (
     "network.port_opened",
 )
 AGE_DAYS: Final = 30
-"""Age in days from which entries are archived, by ``ts``."""
+"""Minimum age of archived entries in days, by ``ts``."""
 LEAST_BUCKET: Final = 10
 """Minimum number of entries of one crew, UTC day and type to archive; fewer stay in the table of entries."""
 SUMMARY_CHARS: Final = 200
@@ -51,6 +51,6 @@ def is_user(author: str) -> bool:
 def is_by_operator(agent_id: str | None, entry_type: str, actor_type: str) -> bool:
     """Whether only an OWNER or ADMIN, or a token with a grant from them, can have published the entry.
 
-    An agent's token publishes entries of its agent, and speaks as a user in ``chat.user_message`` alone.
+    An agent's token publishes entries of its own agent; it may publish as a user only in ``chat.user_message``.
     """
     return agent_id is None or (actor_type == "user" and entry_type != USER_MESSAGE)

@@ -47,11 +47,13 @@ class EntryRow(NamedTuple):
     schema_version: Int32
     run_id: str | None  # ``payload.run_id`` if a string
     control: bool
-    embeddable: bool  # is to have a vector: ``schemas/models/rules`` in force, and the workspace's choice about speech
+    embeddable: (
+        bool  # whether it gets a vector, by the current ``schemas/models/rules`` and the workspace's setting for speech
+    )
     words: Annotated[Int32, Hot("uint16")]  # of summary and payload strings, stop words included
     published_ms: Ms
     size: Int32
-    publisher: Annotated[str | None, Default("NULL")] = None  # whose token published it: ``schemas/core/principal``
+    publisher: Annotated[str | None, Default("NULL")] = None  # the publisher, as in ``schemas/core/principal``
 
 
 class ArchivedRow(NamedTuple):
@@ -91,11 +93,13 @@ class EmbedPolicyRow(NamedTuple):
     workspace_id: str
     policy: Int32  # version of the embed policy
     seq: Seq
-    chat_choice: Annotated[bool | None, Default("NULL")] = None  # whether speech is embedded; None: as the policy says
+    chat_choice: Annotated[bool | None, Default("NULL")] = (
+        None  # whether speech is embedded; None means that the policy decides
+    )
 
 
 class PostingRow(NamedTuple):
-    """How often an entry holds a term."""
+    """The frequency of a term in an entry."""
 
     ws: Seq  # ``ids.hash64(workspace_id)``
     term: Seq  # the analyser's key
@@ -119,7 +123,7 @@ class TurnRow(NamedTuple):
     doc: Seq
     flags: Annotated[int, "UTINYINT", Hot("uint8")]  # ``schemas/recall/turns``
     pieces: bytes  # uint16 ids of its word pieces
-    first_passage: Annotated[int, "USMALLINT", Hot("uint16")]  # how many of them belong to the first passage
+    first_passage: Annotated[int, "USMALLINT", Hot("uint16")]  # how many pieces belong to the first passage
     days: bytes  # pairs of int32: first and last day of each interval named
 
 
@@ -133,12 +137,12 @@ RUNS: Final = Table("postings_runs", RunRow, FULLTEXT_PROJECTION, digested=False
 TURNS: Final = Table("conversation_turns", TurnRow, TURNS_PROJECTION, document="doc")
 
 
-# The read contract between projections and queries, as far as it is about entries.
+# The part of the read contract between projections and queries that concerns entries.
 
 
 DECODE_STAGE: Final = "decode"
 BEFORE_VIEWS: Final = (DECODE_STAGE, ADMISSION_PROJECTION)
-"""Names of the two steps that refuse a message for all views; a message that one of them parks is in no view."""
+"""Names of the two checks that run before all views; a message that fails one of them is parked and reaches no view."""
 
 ENTRY_COLUMNS: Final = EntryRow._fields[: EntryRow._fields.index("schema_version") + 1]
 """The columns of an entry that readers get; ``payload``, ``refs`` and ``supersedes`` are JSON text."""

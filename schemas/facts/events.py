@@ -1,6 +1,6 @@
 """Payloads of the knowledge graph: facts that were asserted and ended, and names of entities.
 
-Invariant: ids and dates are those that the command found; a fold computes none of them.
+Invariant: the command computes all ids and dates; a fold computes none.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class FactAsserted(ControlPayload):
     ``source_drawer_id`` and ``source_entry_id`` name its source.
 
     Attributes:
-        namespace: Facts of different namespaces never contradict each other; empty for the knowledge graph's own.
-        text: The fact in words; None for subject, predicate and object.
-        fact_type: Its half-life, unless ``half_life_hours`` gives one of its own.
+        namespace: Facts of different namespaces never contradict each other; empty for facts of the knowledge graph.
+        text: The fact in words; None if the text is subject, predicate and object.
+        fact_type: Determines the half-life, unless ``half_life_hours`` is set.
         single_valued: Whether the subject has one value of the predicate at a time.
     """
 
@@ -73,7 +73,7 @@ class FactAsserted(ControlPayload):
 
 
 class FactEnded(ControlPayload):
-    """Facts that had no end were ended; they stay and were valid until ``ended``, included."""
+    """Open facts were ended; they stay in the graph with ``ended`` as the inclusive end of their validity."""
 
     ENTRY_TYPE = "fact.ended"
     fact_ids: tuple[Id, ...] = Field(min_length=1)
@@ -85,7 +85,7 @@ class FactVerified(ControlPayload):
     """A fact was checked and holds; its freshness is 1 again. ``confidence`` is the new one; null does not change it.
 
     Attributes:
-        source_drawer_id: A drawer that states the fact once more, which is its source from now on.
+        source_drawer_id: A drawer that states the fact again; it becomes the fact's source.
     """
 
     ENTRY_TYPE = "fact.verified"
@@ -97,7 +97,7 @@ class FactVerified(ControlPayload):
 
 
 class VerificationRequested(ControlPayload):
-    """Facts are to be checked: because they are stale, because they contradict each other, or because someone asked."""
+    """A check of facts is requested: because they are stale, contradict each other, or someone asked for it."""
 
     ENTRY_TYPE = "fact.verification_requested"
     INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)
@@ -111,9 +111,9 @@ class FactConflictFound(ControlPayload):
 
     Attributes:
         fact_ids: The two, in order.
-        namespace: That of both.
-        subject: Name of the entity that both are about.
-        kind: ``values`` if a single-valued predicate has two; ``polarity`` if one negates the other.
+        namespace: Namespace of both facts.
+        subject: Name of the entity that both facts describe.
+        kind: ``values`` if a single-valued predicate has two values; ``polarity`` if one negates the other.
     """
 
     ENTRY_TYPE = "fact.conflict_found"

@@ -1,7 +1,7 @@
 """Names and dates of the knowledge graph: ids of entities, and when a fact holds.
 
-Invariant: pure. Two names of an entity that differ in case or blanks only give one id; punctuation counts
-(``O'Brien`` is not ``OBrien``). Intervals include both ends.
+Invariant: pure. Two names that differ only in case or blanks give the same id; punctuation counts (``O'Brien`` is not
+``OBrien``). Intervals include both ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from ..core.timestamps import DAY_MS, to_ms
 
 GENERAL_TYPE: Final = "entity"
-"""Type of an entity until a fact gives another one."""
+"""Type of an entity until a fact sets a different type."""
 MAX_ENTITIES: Final = 5_000
 MAX_FACTS: Final = 50_000
 """Maximum number of entities and facts of a workspace (seed 5)."""
@@ -35,7 +35,7 @@ class Span(NamedTuple):
 
 
 def normal_name(name: str) -> str:
-    """A name as it is compared: NFC, lower case, single blanks."""
+    """The form of a name for comparison: NFC, lower case, single blanks."""
     return " ".join(unicodedata.normalize("NFC", name).lower().split())
 
 
@@ -47,10 +47,11 @@ def entity_id(name: str) -> str:
 
 
 def normal_date(text: str) -> str:
-    """A date, or a UTC time to the second, in its one form: ``2026-11-21`` or ``2026-11-21T09:30:00Z``.
+    """A date, or a UTC time to the second, in canonical form: ``2026-11-21`` or ``2026-11-21T09:30:00Z``.
 
     Raises:
-        ValueError: If it is partial, has another offset or none, has fractions of a second, or does not exist.
+        ValueError: If the text is partial, has no offset or another one, has fractions of a second, or names no
+            existing time.
     """
     span_of(text)
     return text if _DATE.match(text) else text[:19] + "Z"

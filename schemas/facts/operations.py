@@ -48,7 +48,7 @@ class KgAddRequest(Request):
     object: Name = Field(description="Name of the other entity.")
     valid_from: Day = Field(default=None, description="Date from which it holds.", json_schema_extra=DATE_HINT)
     valid_to: Day = Field(
-        default=None, description="Date until when it held, included; open if absent.", json_schema_extra=DATE_HINT
+        default=None, description="Last date on which it holds; open if absent.", json_schema_extra=DATE_HINT
     )
     confidence: float = Field(
         default=1.0, ge=0.0, le=1.0, allow_inf_nan=False, description="How certain it is, 0 to 1."
@@ -103,7 +103,7 @@ class KgInvalidateRequest(Request):
 
 
 class KgTimelineRequest(Request):
-    """Show facts in the order of the date from which they hold, those without one last."""
+    """Show facts in the order of the date from which they hold, facts without this date last."""
 
     entity: str | None = Field(
         default=None, min_length=1, max_length=MAX_NAME, description="Name of an entity; all if absent."
@@ -147,7 +147,7 @@ class KgEntityRequest(Request):
 
 
 class Fact(Answer):
-    """A fact; ``current`` if it has no end. ``direction`` is that of the entity that was asked for."""
+    """A fact; ``current`` if it has no end. ``direction`` is relative to the requested entity."""
 
     id: str
     subject: str
@@ -167,7 +167,7 @@ class Fact(Answer):
 
 
 class EntityFact(Fact):
-    """A fact about the entity that was asked for."""
+    """A fact about the requested entity."""
 
     direction: Literal["outgoing", "incoming"]
 
@@ -176,9 +176,9 @@ FoundBy = Literal["name", "alias", "meaning"]
 
 
 class KgAddAnswer(Answer):
-    """The fact's id; ``added`` is false if it was known and has no end. ``seq`` is that of its assertion.
+    """The fact's id; ``added`` is false if it was known and has no end. ``seq`` is the sequence of its assertion.
 
-    ``ended_ids`` are the facts that it ended.
+    ``ended_ids`` are the facts that the new fact ended.
     """
 
     triple_id: str

@@ -1,8 +1,9 @@
-"""Which predicates have one object per subject at a time, so that a newer one ends the older; which contradict.
+"""Decides which predicates have one object per subject at a time, so that a newer fact ends the older, and which contradict.
 
 A predicate is single-valued if it is declared (``single_values.toml``: "lives in", "made of"), or names an attribute
-("price", "has_deadline"), or if the facts say so: at least ``LEAST_SUBJECTS`` subjects have it, and ``LEAST_SHARE`` of them
-with one object. Predicates that are declared to have several ("uses", "knows") are never single-valued.
+("price", "has_deadline"), or if the existing facts suggest it: at least ``LEAST_SUBJECTS`` subjects have the predicate,
+and ``LEAST_SHARE`` of them have one object. Predicates that are declared to have several ("uses", "knows") are never
+single-valued.
 
 Invariant: pure; a changed rule or list is a new ``VERSION``.
 """
@@ -24,10 +25,11 @@ from ..text.sentences import TokenKind, sentences_of
 
 VERSION: Final = 1
 LEAST_SUBJECTS: Final = 5
-"""Subjects from which the facts themselves say that a predicate is single-valued: with fewer, one object each is likely by
-chance."""
+"""Minimum number of subjects whose facts show that a predicate is single-valued; with fewer subjects, one object each
+may be chance.
+"""
 LEAST_SHARE: Final = 0.9
-"""Share of them that have one object; a change that nothing ended yet leaves two."""
+"""Minimum share of these subjects with one object. Some have two, because a changed fact may not be ended yet."""
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
 
@@ -55,7 +57,7 @@ def is_single(predicate: str, objects: Mapping[str, int] | None = None) -> bool:
 
 
 def declared_single(predicate: str) -> bool | None:
-    """What the lists say; None if they do not name it."""
+    """Whether the lists declare a predicate single-valued; None if the lists do not contain it."""
     lists = _lists()
     words = [word.replace("'", "’") for word in _WORD.findall(fold(predicate.replace("_", " ")))]
     phrase = " ".join(words)
@@ -101,13 +103,13 @@ MOST_PAIRS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A fact as it is compared.
+    """A fact in the form in which it is compared.
 
     Attributes:
         fact_id: Its id.
-        namespace: Facts of different ones never conflict.
+        namespace: Facts of different namespaces never conflict.
         subject: The entity that it is about.
-        predicate: With the subject the key.
+        predicate: Subject and predicate form the key.
         value: The value of the key.
         text: The fact in words.
         single_valued: Whether the key has one value at a time.

@@ -13,7 +13,7 @@ Band = Literal["red", "yellow", "green"]
 
 
 class HealthMetrics(BaseModel):
-    """Five metrics in [0, 100]; None if it could not be measured."""
+    """Five metrics in [0, 100]; None for a metric that could not be measured."""
 
     model_config = STORED
     freshness: float | None = Field(ge=0.0, le=100.0)

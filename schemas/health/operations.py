@@ -64,8 +64,8 @@ class ProposedContradiction(Answer):
 class HealthAnswer(HealthSnapshot):
     """The latest snapshot; ``status`` is ok, "no data" (nothing to measure) or "no snapshot yet".
 
-    ``embedder`` is its present state. Only for OWNER and ADMIN: ``crews`` names the crews that have snapshots, and
-    ``review`` lists the proposed contradictions, the likeliest first.
+    ``embedder`` is the embedder's current state. Only for OWNER and ADMIN: ``crews`` names the crews that have
+    snapshots, and ``review`` lists the proposed contradictions, the likeliest first.
     """
 
     workspace_id: str

@@ -22,7 +22,8 @@ HORIZON_DAYS: Final = 180.0
 SEARCH_DAYS: Final = 7
 """Days of logged recalls that efficiency covers: one week, so each weekday counts once."""
 SAMPLE: Final = 1_000
-"""Embeddings of a crew that are sampled for coherence. With a standard deviation of 0.1, the standard error is 0.003.
+"""Number of embeddings of a crew that are sampled for coherence. With a standard deviation of 0.1, the standard error
+is 0.003.
 """
 LEGACY_TYPES: Final = 8
 """Types of entries in 30 days that count as full coverage in the legacy profile (contract §9)."""
@@ -33,7 +34,7 @@ _DECIMALS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class EmbedderFailure:
-    """A failure of the embedder: description, and since when (RFC 3339; empty if from the start)."""
+    """A failure of the embedder: its description, and when it began (RFC 3339; empty if it failed from the start)."""
 
     reason: str
     since: str = ""
@@ -45,11 +46,12 @@ class MemoryFigures:
 
     Attributes:
         embeddable: Entries that the embed policy selects.
-        indexed: Those of them with a vector of the active model.
-        refused: Those of them whose text the model refuses (tombstones); they are not indexed.
-        linked: Those of them with at least one relation that was not retracted, in either direction.
-        median_age_days: Median age of the entries behind the vectors, days, from 0; None without any.
-        nearest_cosine: Mean cosine of an embedding to its nearest other one in the same crew; None if no crew has two.
+        indexed: Embeddable entries with a vector of the active model.
+        refused: Embeddable entries whose text the model refuses (tombstones); they are not indexed.
+        linked: Indexed entries with at least one relation, in either direction, that was not retracted.
+        median_age_days: Median age of the indexed entries in days; None without indexed entries.
+        nearest_cosine: Mean cosine between an embedding and its nearest neighbour in the same crew; None if no crew has
+            two embeddings.
         searches: Logged recalls of the last ``SEARCH_DAYS`` days that used the active model.
         contradictions: Proposed contradictions that no operator has confirmed or rejected.
     """
@@ -104,8 +106,8 @@ def measure(figures: MemoryFigures) -> HealthMetrics:
     """The five metrics; the formulas are those of docs/health.md.
 
     freshness = 100 · max(0, 1 - median age / 180 days); coverage = 100 · indexed / embeddable; coherence = 100 · mean
-    nearest cosine; efficiency = 100 · mean cosine of recalls; reachability = 100 · linked / embeddings, where there are
-    at least two. Cosines are clamped to [0, 1].
+    nearest cosine; efficiency = 100 · mean cosine of recalls; reachability = 100 · linked / embeddings, if there are at
+    least two embeddings. Cosines are clamped to [0, 1].
     """
     age = figures.median_age_days
     return HealthMetrics(
@@ -121,8 +123,9 @@ def measure_legacy(figures: LegacyFigures) -> HealthMetrics:
     """The metrics by the formulas of the project that seed 1 describes (contract §9, "Code formulas").
 
     freshness: today's entries against the week's daily mean; coverage: distinct types of 30 days out of 8; coherence:
-    ``similar`` rows per embedding, each link counted twice as that project stores it; efficiency: archived share out of
-    a half, 100 where nothing exists; reachability: embeddings with a relation. Empty: 100, 0, 0, 100, 0.
+    ``similar`` rows per embedding, each link counted twice as that project stores it; efficiency: archived share
+    relative to one half, 100 without entries; reachability: share of embeddings with a relation. The metrics of an
+    empty memory are 100, 0, 0, 100, 0.
     """
     daily = figures.last_week / 7
     kept = figures.live + figures.archived
@@ -138,7 +141,7 @@ def measure_legacy(figures: LegacyFigures) -> HealthMetrics:
 
 
 def composite(metrics: HealthMetrics) -> float | None:
-    """The weighted mean of the metrics that were measured, in [0, 100]; None if none was."""
+    """The weighted mean of the measured metrics, in [0, 100]; None if nothing was measured."""
     known: dict[str, float] = {name: value for name in WEIGHTS if (value := getattr(metrics, name)) is not None}
     weight = sum(WEIGHTS[name] for name in known)
     if not known:

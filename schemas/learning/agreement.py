@@ -1,9 +1,9 @@
-"""What several publishers say together: the wording that they share, the action that most of them name.
+"""Finds what several publishers agree on: the wording that they share, and the action that most of them name.
 
-Why: one author must not decide what all agents of a crew read. A repetition by one publisher counts once; a word that only
-one of them wrote is left out, and so is the word in whose place another one wrote something else.
+One author must not decide what all agents of a crew read. Therefore repetitions by one publisher count once, and words
+that only one publisher wrote are left out, as are words for which another publisher wrote something else.
 
-Invariant: pure; the result holds only words that were said, in their order, and ``GAP`` where words were left out.
+Invariant: pure; the result contains only words of the texts, in their order, and ``GAP`` where words were left out.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Final
 
 GAP: Final = "…"
 MIN_WORDS: Final = 3
-"""Minimum number of shared words of a pattern: fewer say nothing that could be recognised."""
+"""Minimum number of shared words of a pattern; fewer words are not recognisable."""
 MIN_PUBLISHERS: Final = 2
-"""Publishers from which something is shown to other agents without a person's review."""
+"""Minimum number of publishers whose agreement is shown to other agents without a person's review."""
 MIN_DAYS: Final = 2
-"""Days of receipt from which it is."""
+"""Minimum number of days of receipt for the same."""
 SAME_ACTION: Final = 0.7
-"""Minimum Jaccard index of the words of two actions that are one action in two wordings (``consolidation.SIMILAR``)."""
+"""Two actions with at least this Jaccard index of their words count as one action (``consolidation.SIMILAR``)."""
 VOICES: Final = 50
-"""Texts that are compared word by word; one comparison takes about 0.1 ms."""
+"""Maximum number of texts that are compared word by word; one comparison takes about 0.1 ms."""
 _EDGES: Final = re.compile(r"^\W+|\W+$")
 
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """What one entry says.
+    """The text of an entry and its publisher.
 
     Attributes:
-        publisher: Whose token published it (``schemas/core/principal``).
+        publisher: The publisher (``schemas/core/principal``).
         text: One line.
     """
 
@@ -46,21 +46,22 @@ def is_shared(publishers: Iterable[str], days: int) -> bool:
     """Whether findings with this evidence may be shown to other agents without a review.
 
     Args:
-        publishers: Of each entry.
+        publishers: The publisher of each entry.
         days: Different days of receipt (UTC).
     """
     return len(set(publishers)) >= MIN_PUBLISHERS and days >= MIN_DAYS
 
 
 def shared_wording(sayings: Sequence[Saying], typical: int) -> str:
-    """The words of the typical saying that most voices have in the same order; empty if fewer than ``MIN_WORDS`` remain.
+    """The words of the typical text that most voices have in the same order; empty if fewer than ``MIN_WORDS`` remain.
 
-    A voice is a publisher, by its text that is closest to the typical one; if all have one publisher, each is a voice. With
-    two voices, both must have a word. ``GAP`` marks where the typical saying, or half of the voices, have other words.
+    A voice is the text of a publisher that is closest to the typical text; if there is only one publisher, each text is
+    a voice. With two voices, both must contain a word. ``GAP`` marks where the typical text, or half of the voices,
+    have other words.
 
     Args:
         sayings: At least one.
-        typical: Index of the one whose wording is used.
+        typical: Index of the saying whose wording is used.
     """
     words = sayings[typical].text.split()
     keys = [_key(word) for word in words]
@@ -90,15 +91,15 @@ def shared_wording(sayings: Sequence[Saying], typical: int) -> str:
 
 
 def agreed_action(sayings: Sequence[Saying], publishers: int) -> str:
-    """The action that more than half of those who name one agree on; empty if absent.
+    """The action for which more than half of the votes are cast; empty if there is no such action.
 
-    Each publisher has one vote, divided among the actions that its entries name. An action counts if at least two entries
-    name it, and, if the evidence has several publishers, at least two publishers: otherwise one of them would decide what
-    all agents do about a problem that others report.
+    Each publisher has one vote, divided among the actions that its entries name. An action counts if at least two
+    entries name it, and, if the evidence has several publishers, at least two publishers name it: otherwise one
+    publisher would decide how all agents handle a problem that others reported.
 
     Args:
-        sayings: The actions of the entries that name one.
-        publishers: How many publishers the whole evidence has.
+        sayings: The actions, from the entries that name an action.
+        publishers: Number of publishers of the whole evidence.
     """
     share: dict[str, int] = defaultdict(int)
     for saying in sayings:
@@ -122,12 +123,12 @@ def agreed_action(sayings: Sequence[Saying], publishers: int) -> str:
 def fair(authors: Sequence[Iterable[str]], most: int) -> list[int]:
     """Indices of at most ``most`` items, in an order that gives each author a share.
 
-    The next item is always the first one whose least shown author has been shown least often, so an author who has many
-    items does not displace the items of others.
+    Repeatedly takes the first item whose author has been taken least often so far, so that an author with many items
+    does not displace other authors' items. Of an item's authors, the one taken least often counts.
 
     Args:
         authors: The authors of each item, the best item first.
-        most: How many to take.
+        most: Maximum number of items.
     """
     times_taken: dict[str, int] = defaultdict(int)
     left = [(at, tuple(dict.fromkeys(of)) or ("",)) for at, of in enumerate(authors)]
@@ -142,7 +143,7 @@ def fair(authors: Sequence[Iterable[str]], most: int) -> list[int]:
 
 
 def _wording(kind: Sequence[Saying]) -> str:
-    """The wording of an action that most voices share; an action of fewer than ``MIN_WORDS`` words must be the same."""
+    """The wording of an action that most voices share; an action of fewer than ``MIN_WORDS`` words must be equal in all."""
     counts: Mapping[str, int] = _counted(" ".join(saying.text.casefold().split()) for saying in kind)
     if len(counts) == 1:
         return " ".join(kind[0].text.split())
@@ -157,7 +158,7 @@ def _counted(texts: Iterable[str]) -> dict[str, int]:
 
 
 def _voices(sayings: Sequence[Saying], typical: int, keys: Sequence[str]) -> list[list[str]]:
-    """The words of each voice but that of the typical saying."""
+    """The words of each voice except the voice of the typical saying."""
     mine = sayings[typical].publisher
     split = [(saying.publisher, [_key(word) for word in saying.text.split()]) for saying in sayings]
     several = len({saying.publisher for saying in sayings}) > 1
@@ -175,7 +176,7 @@ def _voices(sayings: Sequence[Saying], typical: int, keys: Sequence[str]) -> lis
 
 
 def _distance(words: Sequence[str], wanted: set[str]) -> tuple[int, int]:
-    """How many of the wanted words are missing, and how many others there are."""
+    """The number of missing wanted words, and the number of other words."""
     have = set(words)
     return len(wanted - have), len(have - wanted)
 

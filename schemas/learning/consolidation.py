@@ -83,31 +83,35 @@ SOURCES: Final = (
     "mission.status_change",
     "eval.regression_detected",
 )
-"""Types that rules are learned from: of ``keeper.decision`` only denials, of ``mission.status_change`` only those of
-severity warn and error, because that a mission went on or ended well teaches nothing."""
+"""Types that rules are learned from: from ``keeper.decision`` only denials, from ``mission.status_change`` only entries
+of severity warn and error, because a mission that goes on or ends well teaches nothing.
+"""
 DECISION: Final = "keeper.decision"
 MISSION: Final = "mission.status_change"
 ACTIONS: Final = ("resolution", "fix", "recommendation", "answer", "reason")
-"""Fields of a payload that say what to do, the best first."""
+"""Payload fields that say what to do, in order of preference."""
 UNSHARED_BY: Final = "consolidate@1"
-"""The actor of rules that were learned before publishers were counted: one agent alone can have taught them, so they wait
-for a person's review, and are no documents of recall."""
+"""The actor of rules from the time before publishers were counted. A single agent may have caused such a rule, so the
+rule waits for a person's review, and recall does not find it.
+"""
 OWN_OUTPUT: Final = ("rule.", "lesson.", "proposal.", MemoryConsolidated.ENTRY_TYPE)
 """Prefixes of types that no run reads, even if an entry is permanent."""
 MIN_ENTRIES: Final = 10
-"""Candidates within the look-back below which a run is skipped, unless an entry within it is permanent."""
+"""A run is skipped if fewer candidates lie within the look-back, unless one of its entries is permanent."""
 MAX_ENTRIES: Final = 500
 """Maximum number of candidates of one run; the newest count."""
 HISTORY_DAYS: Final = 30
-"""Days before a run in which occurrences count: an interval of six hours seldom holds two days."""
+"""Occurrences count if they are at most this many days older than the run; the six hours between runs rarely span two
+days.
+"""
 REPEAT_DAYS: Final = 7
 """Days for which a pattern is not learned again, even with other evidence."""
 WAITING_MAX: Final = 20
-"""Proposals of one publisher that may wait for a review at a time, so that one agent cannot fill a person's list."""
+"""Maximum number of pending proposals of one publisher, so that one agent cannot fill a person's list."""
 AUTHORS_NAMED: Final = 10
-"""Authors that a rule names, those with most of its evidence."""
+"""Maximum number of authors that a rule names; authors of most of its evidence come first."""
 RECALL_DAYS: Final = 7
-"""Days of searches that count for a promotion."""
+"""Searches of this many last days count for a promotion."""
 
 _SEVERE: Final = frozenset({Severity.WARN.value, Severity.ERROR.value})
 _DENIED: Final = frozenset({"deny", "denied", "reject", "rejected"})
@@ -122,7 +126,7 @@ WEIGHTS: Final = {
     "richness": 0.06,
 }
 _FULL_RECALLS, _FULL_QUERIES, _FULL_RUNS, _FULL_EVIDENCE, _FULL_TYPES = 30, 10, 5, 8, 4
-"""Values from which on a part of the score is 1."""
+"""Values at which a part of the score reaches 1."""
 _HALF_LIFE_DAYS: Final = 14.0
 PROMOTE_SCORE: Final = 0.80
 PROMOTE_RECALLS: Final = 3
@@ -140,7 +144,10 @@ def is_denial(payload: Mapping[str, Any]) -> bool:
 
 
 def is_candidate(entry_type: str, severity: str, payload: Mapping[str, Any], *, permanent: bool) -> bool:
-    """Whether rules are learned from an entry. A permanent entry counts whatever its type, except types that runs record."""
+    """Whether rules are learned from an entry.
+
+    A permanent entry counts regardless of its type, except for types that runs record.
+    """
     if entry_type.startswith(OWN_OUTPUT):
         return False
     if permanent:
@@ -173,12 +180,12 @@ def is_unshared_rule(entry_type: str, actor_type: str, actor_id: str | None) -> 
 
 
 def is_worthwhile(candidates: int, *, permanent: bool) -> bool:
-    """Whether a run with this number of candidates within its look-back is made."""
+    """Whether this number of candidates within the look-back is enough for a run."""
     return candidates >= MIN_ENTRIES or permanent
 
 
 def normalised(pattern: str) -> str:
-    """A pattern in lower case with single blanks: two patterns of one form are the same."""
+    """A pattern in lower case with single blanks: patterns with the same form are equal."""
     return " ".join(pattern.lower().split())
 
 
@@ -190,8 +197,8 @@ class Usefulness:
         relevance: Confidence of the rule, in [0, 1].
         recalls: Recorded searches within ``RECALL_DAYS`` with the rule or its evidence among their hits.
         queries: Different queries of those searches.
-        days_since: Days since the last of them; None if absent, negative if its clock was ahead.
-        runs: Runs that found the rule, the one that learned it included.
+        days_since: Days since the last search; None without a search, negative if the clock of the search was ahead.
+        runs: Runs that found the rule, including the run that learned it.
         evidence: Entries of its evidence.
         types: Different types of those entries.
     """
@@ -246,19 +253,19 @@ SIMILAR: Final = 0.7
 causes (tests/support/planted.py), 0.4 finds 2 % with a precision of .01, 0.6 30 % with .24, 0.7 78 % with .82, 0.8 53 %
 with 1; among unrelated entries, 0.4 finds 50 % with .67, 0.7 95 % with 1."""
 MIN_TERMS: Final = 3
-"""Minimum number of terms of a text that is compared."""
+"""Texts with fewer terms are not compared."""
 MIN_OCCURRENCES: Final = 3
 MIN_DAYS: Final = 2
 SMOOTHING: Final = 2
 """The confidence of ``n`` occurrences is their mean similarity times ``n / (n + 2)``: three count 0.6, eight 0.8."""
 
 _ROUNDING: Final = 1 + 1e-9
-"""Sums of the same weights in another order differ by less."""
+"""Tolerance for rounding: sums of the same weights in a different order differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """An entry: its id, its day (days since the epoch, UTC), its terms, and the day of its receipt if that is another."""
+    """An entry: its id, its day (days since the epoch, UTC), its terms, and the day of its receipt if that differs."""
 
     entry_id: str
     day: int
@@ -272,7 +279,7 @@ class Recurrence:
 
     Attributes:
         evidence: Their ids, in the order given.
-        typical: The one that is most similar to the others.
+        typical: The entry that is most similar to the others.
         days: Different days of receipt.
         confidence: In [0, 1].
     """
@@ -284,7 +291,7 @@ class Recurrence:
 
 
 def terms_of(analyzer: Analyzer, text: str) -> frozenset[int]:
-    """The terms of a text; words with digits name one occurrence and are left out."""
+    """The terms of a text; words with digits are left out, because they identify a single occurrence."""
     words = [word for word in tokens_of(text) if word.isalpha()]
     return frozenset(key for key in analyzer.keys_of(words) if key)
 

@@ -27,11 +27,12 @@ class RuleLearned(ControlPayload):
         evidence: The entries that show it, each once, oldest first.
         confidence: Confidence of the run in the rule.
         days: Different days (UTC) on which the broker received the evidence.
-        model: The language model that worded it; None if it was found by recurrence.
+        model: The language model that worded the rule; None if the rule was found by recurrence.
         proposal_id: The proposal that a person approved; None if the rule was not reviewed.
-        publishers: Whose tokens published the evidence (``core/principal``), each once; empty in rules of older versions.
-        authors: The authors of the evidence as they are shown, those of most entries first.
-        settles: The pending proposal that this rule replaces, because another publisher has reported the same since.
+        publishers: The publishers of the evidence (``core/principal``), each once; empty in rules of older versions.
+        authors: The displayed authors of the evidence, authors of most entries first.
+        settles: The pending proposal that this rule replaces, because a second publisher has reported the same in the
+            meantime.
     """
 
     ENTRY_TYPE = "rule.learned"
@@ -50,7 +51,7 @@ class RuleLearned(ControlPayload):
 
 
 class RulePromoted(ControlPayload):
-    """A rule proved useful: its score and the searches that found it or its evidence reached the threshold."""
+    """A rule proved useful: its score and the number of searches that found it or its evidence reached the thresholds."""
 
     ENTRY_TYPE = "rule.promoted"
     INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED, noise=True)
@@ -78,7 +79,7 @@ class LessonRecorded(ControlPayload):
 
 
 class MemoryConsolidated(ControlPayload):
-    """A run read the entries of a crew and learned rules from them, or none.
+    """A run read the entries of a crew; it may have learned rules.
 
     An OWNER or ADMIN may record such an entry with other fields; all of these have a default.
 
@@ -111,8 +112,8 @@ class MemoryConsolidated(ControlPayload):
 class RuleProposed(ControlPayload):
     """A run found a rule that a person has to review, or a learned rule is proposed as a skill.
 
-    A rule is reviewed in a workspace whose rules are reviewed, and if its evidence has one publisher or one day of receipt.
-    The other fields are those of ``RuleLearned``.
+    A rule is reviewed in a workspace whose rules are reviewed, and if its evidence has one publisher or one day of
+    receipt. The other fields are the same as in ``RuleLearned``.
 
     Attributes:
         skill_of: The learned rule that is proposed as a skill; None if the proposal is a new rule.

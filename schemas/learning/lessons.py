@@ -1,7 +1,8 @@
 """The lessons that persons give, the outcomes of missions for a lead, learned rules, and their texts (contract §12).
 
-Invariant: pure; the text is YAML, and no text of a lesson can begin another one. Each text names its authors. An agent's
-report that a mission ended is an outcome and no lesson: one agent teaches no other.
+Invariant: pure; the text is YAML, and the text of a lesson cannot start a new lesson in the YAML. Each text names its
+authors. An agent's report that a mission ended is an outcome, not a lesson, because one agent's report must not
+instruct other agents.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..context.assembler import notice_of
 from ..core.entry import ActorType, JournalEntry
-from ..core.timestamps import format_ms
-from ..recall.render import one_line
+from ..core.timestamps import day_of, format_ms
+from ..prompt.assembler import notice_of, one_line
 from .agreement import fair
 
 MISSION: Final = "mission.status_change"
@@ -24,13 +24,13 @@ MISSION_OUTCOME: Final = "mission_outcome"
 FEEDBACK: Final = "user.feedback"
 NEGATIVE_LEARNING: Final = "negative_learning"
 MAX_LESSONS: Final = 500
-"""Lessons of a crew or agent that are kept; the one with the oldest ``captured_at`` is dropped first."""
+"""Maximum number of lessons of a crew or agent; the lesson with the oldest ``captured_at`` is dropped first."""
 OUTCOMES_SHOWN: Final = 10
-"""Outcomes of missions in a lead's prompt."""
+"""Maximum number of mission outcomes in a lead's prompt."""
 RULES_SHOWN: Final = 20
-"""Learned rules in a prompt: promoted ones first, then the newest."""
+"""Maximum number of learned rules in a prompt: promoted rules first, then the newest."""
 _AUTHORS_SHOWN: Final = 5
-"""Authors of a rule in a prompt."""
+"""Maximum number of authors of a rule in a prompt."""
 RULES_LABEL: Final = "Learned rules (from recurring entries of the crew)"
 OUTCOMES_LABEL: Final = "Mission outcomes (last 10)"
 _KINDS: Final = {"COMPLETED": "positive", "DONE": "positive", "FAILED": "negative", "CANCELLED": "neutral"}
@@ -41,7 +41,7 @@ _STATUS_FIELDS: Final = ("to", "status", "new_status")
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """A lesson as it is shown; ``finding`` (``category/pattern``) is what the scanners block in its text."""
+    """A lesson for display; ``finding`` (``category/pattern``) is the reason for which the scanners block its text."""
 
     lesson_id: str
     kind: str
@@ -56,13 +56,13 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class LearnedRule:
-    """A rule as it is shown.
+    """A rule for display.
 
     Attributes:
-        authors: Of its evidence (``schemas/core/principal.author_shown``).
-        publishers: Of its evidence.
+        authors: Authors of the evidence (``schemas/core/principal.author_shown``).
+        publishers: Publishers of the evidence.
         reviewed: Whether a person approved it.
-        is_own: Whether the reader alone reported it, and it waits for a review.
+        is_own: Whether the reader is the only publisher and the rule waits for a review.
     """
 
     rule_id: str
@@ -80,7 +80,7 @@ class LearnedRule:
 
 
 def rule_summary(pattern: str, authors: Sequence[str]) -> str:
-    """The summary of the entry of a rule: recall shows it, so it names the authors."""
+    """The summary of a rule's entry; it names the authors, because recall shows it."""
     by = f" from {', '.join(authors[:_AUTHORS_SHOWN])}" if authors else ""
     return f"Learned{by}: {pattern}"
 
@@ -170,7 +170,7 @@ def rules_text(rules: Sequence[LearnedRule]) -> str:
 def outcomes_text(lessons: Sequence[Lesson]) -> str:
     """Outcomes of missions for a prompt, one line each."""
     return "".join(
-        f"- {format_ms(item.captured_ms)[:10]} {item.kind}, reported by {one_line(item.author)}: {_safe(item.rule, item)}\n"
+        f"- {day_of(item.captured_ms)} {item.kind}, reported by {one_line(item.author)}: {_safe(item.rule, item)}\n"
         for item in lessons
     )
 

@@ -20,10 +20,10 @@ Duration = Annotated[str, Field(pattern=r"^[1-9]\d{0,3}[hdw]$")]
 class ConsolidateRequest(Request):
     """Learn rules from recurring entries of a crew.
 
-    What one publisher alone reported, or all of which was received on one day, is proposed to a person instead.
+    A finding from only one publisher, or from only one day of receipt, is proposed to a person instead.
 
     Returns when the run has finished, or after two seconds; it then continues in the background. One run at a time in a
-    workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless one is permanent.
+    workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless a candidate is permanent.
     """
 
     crew_id: Id | None = Field(default=None, description="The crew; all if absent.")
@@ -59,7 +59,8 @@ class AddLessonRequest(Request):
 class ConsolidationAnswer(Answer):
     """The run that was recorded: its ``due`` time, the beginning of its look-back, the ``seq`` of its event.
 
-    If it has ``finished``, ``counts`` says what it did, and ``skipped`` why it left crews out, null if it left out none.
+    If it has ``finished``, ``counts`` says what it did, and ``skipped`` why it left out crews, null if it left out no
+    crew.
     """
 
     workspace_id: str
@@ -73,9 +74,10 @@ class ConsolidationAnswer(Answer):
 
 
 class LearnedRuleShown(Answer):
-    """A learned rule; ``rule_id`` is that of its entry, which can be retracted.
+    """A learned rule; ``rule_id`` is the id of its entry, which can be retracted.
 
-    ``authors`` are those of its evidence, ``days`` the days on which it was received; ``reviewed``: a person approved it.
+    ``authors`` are the authors of the evidence, ``days`` the days of its receipt; ``reviewed``: a person approved the
+    rule.
     """
 
     rule_id: str
@@ -99,7 +101,7 @@ class LearnedRulesAnswer(Answer):
 
 
 class LessonAnswer(Answer):
-    """The lesson; ``entry_id`` is that of its entry, which can be retracted."""
+    """The lesson; ``entry_id`` is the id of its entry, which can be retracted."""
 
     lesson_id: str
     entry_id: str
@@ -145,7 +147,7 @@ ADD_LESSON: Final = Operation(
 class ProposalState(StrEnum):
     """State of a proposal.
 
-    ``undone``: its rule or procedure is retracted. ``learned``: another publisher has reported the same since, so the rule
+    ``undone``: its rule or procedure is retracted. ``learned``: a second publisher reported the same later, so the rule
     was learned without a review.
     """
 
@@ -210,10 +212,10 @@ class UndoProposalRequest(Request):
 
 
 class ProposalShown(Answer):
-    """A proposal; ``reason`` is that of the last decision.
+    """A proposal; ``reason`` is the reason of the last decision.
 
-    ``authors`` are those of its evidence. ``rule_id`` is the rule once it is approved; of a skill, the rule it is made from.
-    ``document`` is its procedure.
+    ``authors`` are the authors of the evidence. ``rule_id`` is the approved rule or, for a skill, the rule from which
+    the skill is made. ``document`` is the skill's procedure.
     """
 
     proposal_id: str
@@ -253,7 +255,7 @@ class EvidenceShown(Answer):
 
 
 class ProposalExplained(Answer):
-    """The proposal and the entries of its evidence that exist, oldest first; ``gone`` counts those that do not."""
+    """The proposal and the existing entries of its evidence, oldest first; ``gone`` counts entries that no longer exist."""
 
     proposal: ProposalShown
     entries: tuple[EvidenceShown, ...]

@@ -10,7 +10,7 @@ LEARNING_PROJECTION: Final = "learning"
 
 
 class RuleRow(NamedTuple):
-    """A learned rule; its id is that of its entry."""
+    """A learned rule; its id is the id of its entry."""
 
     workspace_id: str
     crew_id: str
@@ -31,7 +31,7 @@ class RuleRow(NamedTuple):
 
 
 class ProposalRow(NamedTuple):
-    """A proposed rule or skill, or a rule that was learned before publishers were counted; its id is that of its entry."""
+    """A proposed rule or skill, or a rule that was learned before publishers were counted; its id is the id of its entry."""
 
     workspace_id: str
     crew_id: str
@@ -51,7 +51,7 @@ class ProposalRow(NamedTuple):
 
 
 class ProposalDecisionRow(NamedTuple):
-    """A decision on a proposal other than the approval of a rule, which is the rule; the last one counts."""
+    """A decision on a proposal; the last one counts. An approved rule is stored as a rule instead."""
 
     workspace_id: str
     proposal_id: str
@@ -70,7 +70,7 @@ class RuleMarkRow(NamedTuple):
 
 
 class LessonRow(NamedTuple):
-    """A recording of a lesson; the last one of an id that is not retracted counts."""
+    """A version of a lesson; the last version of an id that is not retracted counts."""
 
     workspace_id: str
     owner: str  # ``schemas/documents/rules.owner_of``
@@ -83,7 +83,7 @@ class LessonRow(NamedTuple):
     finding: str | None
     entry_id: str
     seq: Seq
-    author: str = ""  # as it is shown
+    author: str = ""  # as displayed
     publisher: str = ""
 
 

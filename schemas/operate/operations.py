@@ -12,7 +12,7 @@ from ..core.operation import MAX_SEQ, Access, Answer, Effect, Operation, Request
 class DeadLettersRequest(Request):
     """List events that could not be folded, newest first, each with its reason.
 
-    Covers the token's workspace. A token of all workspaces names one, or gets those of all.
+    Covers the token's workspace. A token for all workspaces may name a workspace; otherwise the answer covers all.
     """
 
     state: Literal["parked", "folded", "retried", "discarded"] | None = Field(

@@ -1,7 +1,7 @@
 """Payloads of operator models and peer cards: facts that people stated about themselves, and requests to forget them.
 
-Invariant: a person is named by a keyed hash alone; the key lies outside the journal, and ``key_id`` tells one key from
-another. Consent is ``consent.changed``.
+Invariant: a person is named by a keyed hash alone; the key lies outside the journal, and ``key_id`` identifies the key.
+Consent is ``consent.changed``.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ class OperatorDeleted(ControlPayload):
 
 
 class OperatorNamed(ControlPayload):
-    """A second name of a person was declared, or no longer is one.
+    """A second name of a person was declared or removed.
 
-    The consent of the person counts for all names; a consent that was withdrawn under the name is withdrawn for the person.
-    Earlier turns under either name no longer count.
+    The consent of the person counts for all names; if consent was withdrawn under the name, it is withdrawn for the
+    person. Earlier turns under either name no longer count.
 
     Attributes:
-        subject_hash: Of the name.
-        person_hash: Of the person.
-        declared: Whether it is a name of the person from now on.
+        subject_hash: Hash of the name.
+        person_hash: Hash of the person.
+        declared: True if the name was declared, False if it was removed.
     """
 
     ENTRY_TYPE = "operator.named"

@@ -49,10 +49,10 @@ class ForgetOperatorRequest(Request):
 
 
 class ConsentRequest(Request):
-    """Record that a person consents to a model and cards, or no longer does.
+    """Record a person's consent to a model and cards, or its withdrawal.
 
-    Nothing is learned of a person before. When consent is withdrawn, model and cards are removed at once, and notes of
-    agents about the person are retracted. Both count for all names of the person.
+    Without consent, nothing is learned about a person. When consent is withdrawn, model and cards are removed at once,
+    and notes of agents about the person are retracted. Both count for all names of the person.
     """
 
     user: Person
@@ -63,21 +63,22 @@ class ConsentRequest(Request):
 class NameOperatorRequest(Request):
     """Declare a further name of a person, such as an address, or undo that.
 
-    The consent of the person counts for both names; if it was withdrawn under one of them, it is withdrawn. What is known
-    under either name is removed; only later statements count. For OWNER, ADMIN, and tokens that speak for both names.
+    The person's consent counts for both names; if it was withdrawn under one name, it is withdrawn for both. Known
+    facts under both names are removed; only later statements count. For OWNER, ADMIN, and tokens that speak for both
+    names.
     """
 
     user: Person
     name: Name = Field(description="The further name.")
-    remove: StrictBool = Field(default=False, description="It is no longer a name of the person.")
+    remove: StrictBool = Field(default=False, description="Remove the name instead.")
     workspace_id: Workspace = None
 
 
 class ReplaceSubjectKeyRequest(Request):
-    """Use the present key of people although the journal names them by another, after the file subject.key was lost.
+    """After the file subject.key was lost, use the new key although the journal names people by the old one.
 
-    Models, cards, consents and further names of all workspaces are removed: nothing can tell whose they are. People may
-    consent again.
+    Models, cards, consents and further names of all workspaces are removed: they can no longer be assigned to people.
+    People may consent again.
     """
 
 

@@ -1,7 +1,7 @@
 """Operator models and peer cards: slug, eligibility, checks of proposed facts, merging, and the text (contract §13).
 
-Invariant: every fact is the person's own statement: its quote is part of one of their turns. A key that new turns do
-not mention keeps its fact. Pure.
+Invariant: every fact is the person's own statement: its quote is part of one of their turns. A fact stays until a newer
+statement with the same key replaces it. Pure.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Proposed:
 
 
 def subject_hash(key: bytes, workspace_id: str, user: str) -> str:
-    """HMAC-SHA256 of workspace, NUL and ``person_of(user)`` under the journal's key, 64 hex digits: a person in events."""
+    """The hash that names a person in events: HMAC-SHA256 of workspace, NUL and ``person_of(user)``, 64 hex digits."""
     return hmac.new(key, f"{workspace_id}\0{person_of(user)}".encode(), hashlib.sha256).hexdigest()
 
 
 def key_id(key: bytes) -> str:
-    """Names the key without revealing it: the first 16 hex digits of HMAC-SHA256 of a fixed text under it."""
+    """An id that does not reveal the key: the first 16 hex digits of its HMAC-SHA256 of a fixed text."""
     return hmac.new(key, _OF_KEY, hashlib.sha256).hexdigest()[:_SLUG_DIGITS]
 
 
@@ -129,7 +129,7 @@ def merged(prior: Iterable[StatedFact], new: Iterable[StatedFact]) -> tuple[Stat
 
 
 def remembered(facts: Iterable[StatedFact], forgotten: Mapping[str, int]) -> tuple[StatedFact, ...]:
-    """The facts that were not forgotten; ``forgotten`` maps a key, or "" for all, to the sequence up to which it was."""
+    """The facts that were not forgotten; ``forgotten``: a key, or "" for all → sequence of the request to forget it."""
     return tuple(fact for fact in facts if fact.seq > max(forgotten.get(fact.key, 0), forgotten.get("", 0)))
 
 

@@ -55,7 +55,7 @@ class OperatorNameRow(NamedTuple):
 
 
 class OperatorKeyRow(NamedTuple):
-    """The key by whose hashes people are named, since ``seq``; one row at most."""
+    """The key with which people's names are hashed, since ``seq``; at most one row."""
 
     key_id: str
     seq: Seq

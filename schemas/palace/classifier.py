@@ -4,8 +4,8 @@ score(type) = number of matches of its markers in lower-cased prose, code left o
 confidence = min(1, (score of the best type + bonus) / 5), bonus 2 above 500 characters, 1 above 200
 Ties go to the type that is first in the alphabet. ``fact`` and ``task`` have no markers.
 
-Invariant: the confidence is that of the type that won before a problem that sounds solved or positive is given
-another type.
+Invariant: if a problem that sounds solved or positive gets a different type, the confidence is still that of
+``problem``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Classified:
 
     @property
     def importance(self) -> float:
-        """The importance with which a drawer of it is filed."""
+        """The initial importance of a drawer of this type."""
         return max(DEFAULT_IMPORTANCE, MOST_IMPORTANCE * self.confidence)
 
 
@@ -89,14 +89,14 @@ def classify_segment(segment: str) -> Classified:
     """The type of one segment."""
     prose = (prose_of(segment) or segment).lower()
     scores = {kind: sum(marker.count(prose) for marker in markers) for kind, markers in lexicon().markers.items()}
-    best = max(scores, key=lambda kind: scores[kind])  # the first of equals: they are sorted
+    best = max(scores, key=lambda kind: scores[kind])  # on a tie the first, because types are sorted
     if not scores[best]:
         return UNCLASSIFIED
     return Classified(_disambiguated(best, scores, prose), confidence_of(scores[best], len(segment)))
 
 
 def confidence_of(score: int, chars: int) -> float:
-    """The confidence that follows from a number of matches and of characters."""
+    """The confidence, computed from the number of matches and of characters."""
     return min(1.0, (score + (chars > LONG_CHARS) + (chars > LONGER_CHARS)) / DIVISOR)
 
 

@@ -1,7 +1,7 @@
 """Payloads about the drawers of the palace: texts filed verbatim under wing and room.
 
-Invariant: a drawer's id is in the payload and not the id of the entry, so that a deleted text can be filed again. Its
-text never changes; every later change is a separate event and can be reverted.
+Invariant: the payload contains the drawer's id, which differs from the entry's id, so that a deleted text can be filed
+again. Its text never changes; every later change is a separate event and can be reverted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IDENTITY_CHARS: Final = 2_000
 MOST_DRAWERS: Final = 10_000
 """Maximum number of live drawers of a workspace (likewise)."""
 MOST_REJECTED: Final = 3
-"""Unusable answers about a drawer alone after which it is ``failed`` (contract, §3)."""
+"""Number of unusable answers about a single drawer after which it is ``failed`` (contract, §3)."""
 MOST_IMPORTANCE: Final = 5.0
 DEFAULT_IMPORTANCE: Final = 3.0
 PLACE_CHARS: Final = 128
@@ -96,7 +96,7 @@ class DrawerFiled(ControlPayload):
 
 
 class DrawerClassified(ControlPayload):
-    """A classifier decided on a drawer; ``room`` None keeps the one it is in."""
+    """A classifier decided on a drawer; ``room`` None keeps the room."""
 
     ENTRY_TYPE = "drawer.classified"
     drawer_id: DrawerId
@@ -130,7 +130,7 @@ class DrawerMerged(ControlPayload):
 
 
 class DrawerSuperseded(ControlPayload):
-    """A newer drawer contradicts an older one, which held until ``until_ms``; None if that is not known."""
+    """A newer drawer contradicts an older one, which was true until ``until_ms`` (None if unknown)."""
 
     ENTRY_TYPE = "drawer.superseded"
     drawer_id: DrawerId
@@ -151,9 +151,9 @@ class DrawerReinforced(ControlPayload):
     """A caller added a drawer that is similar to others, so that these gain importance.
 
     Attributes:
-        added: The drawer that was added; it reinforces once.
-        drawer_ids: The similar ones.
-        boost: The importance that each gains, up to 5.
+        added: The added drawer; each drawer reinforces others once.
+        drawer_ids: The similar drawers.
+        boost: The importance that each similar drawer gains, up to 5.
     """
 
     ENTRY_TYPE = "drawer.reinforced"
@@ -166,7 +166,8 @@ class DrawerAnswerRejected(ControlPayload):
     """A model's answer about drawers could not be used.
 
     Attributes:
-        alone: Whether the model was asked about one drawer; after ``MOST_REJECTED`` of these the drawer is ``failed``.
+        alone: Whether the model was asked about a single drawer; after ``MOST_REJECTED`` such answers the drawer is
+            ``failed``.
     """
 
     ENTRY_TYPE = "drawer.answer_rejected"
@@ -221,7 +222,7 @@ class PalaceIdentitySet(ControlPayload):
 
 
 class PalaceIngestAsked(ControlPayload):
-    """The conversations of a workspace are to be filed, as far as they are not filed yet; None for all of them."""
+    """A request to file the workspace's conversations that are not filed yet; None means from the first on."""
 
     ENTRY_TYPE = "drawer.ingest_asked"
     since_seq: int | None = Field(default=None, ge=0)

@@ -1,8 +1,8 @@
 """Cuts a conversation into exchanges, and decides how an exchange is filed (contract of the palace, §2.1 and §2.5).
 
-An exchange begins with a turn of the user, or with any turn that comes ``QUIET_MS`` after the one before it, and
-lasts until the next exchange of its session begins. A short answer of the user to a question stays with the question:
-"Yes, Tuesday." says nothing without it. If the answer comes later, its exchange begins with the question once more.
+An exchange begins with a turn of the user, or with any turn that comes ``QUIET_MS`` after the one before it, and lasts
+until the next exchange of its session begins. A short answer of the user to a question stays with the question: "Yes,
+Tuesday." means nothing without it. If the answer comes later, its exchange starts with a repetition of the question.
 
 Invariant: pure; exchanges follow from the turns in stream order and the broker's times alone, so a turn always
 belongs to the same exchange.
@@ -26,7 +26,9 @@ QUIET_MS: Final = 300_000
 ANSWER_CHARS: Final = 80
 """Characters of the longest answer that is kept with its question: a sentence or two."""
 ANSWER_MS: Final = 3_600_000
-"""Time within which a short turn answers the question before it: as far back as an exchange is looked for."""
+"""Maximum time between a question and a short turn that answers it; also how far back the beginning of an exchange is
+searched.
+"""
 WING: Final = "conversations"
 LEAST_CONFIDENCE: Final = 0.3
 """A chunk whose classifier is less confident is ``general``."""
@@ -175,8 +177,8 @@ def turns_in(text: str) -> list[str]:
 def filed_chunks(text: str, thresholds: Thresholds) -> list[ExchangeChunk]:
     """The chunks of an exchange, each with its type, room, importance and tier, as far as words decide them.
 
-    What the classifier does not decide, the cues of ``kinds`` do, turn by turn. An exchange that is only chatter has no
-    chunk; a part of a longer one is kept.
+    If the classifier is not sure, the cues of ``kinds`` decide, turn by turn. An exchange that consists only of chatter
+    gives no chunk; chatter within a longer exchange is kept.
     """
     parts = chunks_of(text)
     chunks = []

@@ -68,7 +68,7 @@ class FollowTunnelsRequest(Request):
 
 
 class ExplicitTunnel(Answer):
-    """A tunnel; ``strength`` is that of now, 0.05 to 5."""
+    """A tunnel; ``strength`` is its current strength, 0.05 to 5."""
 
     id: str
     source_wing: str

@@ -69,10 +69,10 @@ class PalaceTaxonomyAnswer(Answer):
 
 
 class DrawerHit(Answer):
-    """A drawer that was found; ``score`` is what it was ranked by, ``author`` is who filed it, by the token.
+    """A found drawer; ``score`` determines its rank, ``author`` is determined by the token that filed it.
 
-    ``quarantined`` is what the scanners block in its text (``category/pattern``); an AGENT or LEAD then gets a notice
-    in its place.
+    ``quarantined`` is the reason for which the scanners block its text (``category/pattern``); an AGENT or LEAD then
+    gets a notice instead of the text.
     """
 
     id: str
@@ -104,7 +104,7 @@ class CheckDuplicateAnswer(Answer):
 
 
 class AddDrawerAnswer(Answer):
-    """The drawer; ``added`` is false if it was there already, and ``seq`` is then None."""
+    """The drawer; ``added`` is false if it was already filed, and ``seq`` is then None."""
 
     drawer_id: str
     memory_type: str
@@ -124,10 +124,10 @@ class DeleteDrawerAnswer(Answer):
 class DrawerAnswer(Answer):
     """A drawer; ``live`` is false if it is superseded or merged.
 
-    ``held_until`` is the time at which the drawer in ``superseded_by`` began to hold; null if that is not known.
-    ``author`` is who filed it, by the token: ``agent ada``, or ``actor user`` and the id of the token of an OWNER or
-    ADMIN; ``added_by`` is a label. ``quarantined`` is as in a hit. ``entity_count`` and ``triple_count`` are what a
-    model found in it, ``retry_count`` its unusable answers about it.
+    ``held_until`` is the time from which the drawer in ``superseded_by`` is true; null if unknown. ``author`` is who
+    filed it, by the token: ``agent ada``, or ``actor user`` and the id of the token of an OWNER or ADMIN; ``added_by``
+    is a label. ``quarantined`` is as in a hit. ``entity_count`` and ``triple_count`` count what a model found in it,
+    ``retry_count`` the model's unusable answers about it.
     """
 
     id: str
@@ -172,7 +172,7 @@ class ImportedDrawerAnswer(Answer):
 
 
 class ImportDrawersAnswer(Answer):
-    """The result for each drawer, in the order of the request; ``room_left`` is how many more the workspace takes."""
+    """The result for each drawer, in the order of the request; ``room_left`` is the number of further drawers allowed."""
 
     drawers: tuple[ImportedDrawerAnswer, ...]
     room_left: int
@@ -202,7 +202,7 @@ class DiaryWriteAnswer(Answer):
 
 
 class DiaryEntry(Answer):
-    """An entry of a diary; ``author`` is who wrote it, by the token, ``quarantined`` is as in a hit."""
+    """An entry of a diary; ``author`` is determined by the token that wrote it, ``quarantined`` is as in a hit."""
 
     id: str
     content: str
@@ -242,16 +242,16 @@ _TEXT_FIX: Final[JsonDict] = {"x-fix": f"send 1 to {CONTENT_CHARS:,} characters 
 
 
 def at_most(most: int, default: int) -> AfterValidator:
-    """Lowers a number to ``most``, and takes ``default`` for one below 1.
+    """Lower a number to ``most``; use ``default`` for a number below 1.
 
-    The palace's tools answer a request for too much with the most that they return, not with an error (contract of the
-    palace, §11).
+    A tool of the palace does not refuse a request for too many items, but returns its maximum (contract of the palace,
+    §11).
     """
     return AfterValidator(lambda value: min(value, most) if value >= 1 else default)
 
 
 def within(least: int, most: int) -> AfterValidator:
-    """Moves a number to the nearest of ``least`` to ``most``."""
+    """Clamp a number to ``least`` … ``most``."""
     return AfterValidator(lambda value: max(least, min(value, most)))
 
 
@@ -541,7 +541,7 @@ class DeleteDrawerRequest(Request):
 class RestoreDrawerRequest(Request):
     """Restore a drawer that was deleted, pruned, merged or superseded; for those who may delete it.
 
-    One that an OWNER or ADMIN deleted is restored by them alone.
+    Only OWNER and ADMIN can restore a drawer that an OWNER or ADMIN deleted.
     """
 
     drawer_id: DrawerId = Field(description="Id of the drawer.")
@@ -549,7 +549,7 @@ class RestoreDrawerRequest(Request):
 
 
 class UpdateDrawerRequest(Request):
-    """Move a drawer, or set its type or importance; its text and id stay. For those who may delete it."""
+    """Move a drawer, or set its type or importance; its text and id stay. For callers that may delete it."""
 
     drawer_id: DrawerId = Field(description="Id of the drawer.")
     wing: Place | None = Field(default=None, description="The new wing.")
@@ -601,7 +601,7 @@ class ImportedDrawer(BaseModel):
 class ImportDrawersRequest(Request):
     """File drawers of another store under the ids that they have there; repeating it changes nothing.
 
-    A drawer whose text differs is replaced. One that was deleted here stays deleted unless ``restore`` is true.
+    A drawer whose text differs is replaced. A drawer that was deleted here stays deleted unless ``restore`` is true.
     """
 
     drawers: Annotated[tuple[ImportedDrawer, ...], Field(min_length=1, max_length=MOST_IMPORTED)] = Field(
@@ -635,7 +635,7 @@ class DiaryWriteRequest(Request):
 
 
 class PalaceIngestRequest(Request):
-    """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+    """File the exchanges of chat.* entries that are not filed yet, including postponed ones.
 
     Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
     """
@@ -730,7 +730,7 @@ PALACE_INGEST: Final = Operation(
 )
 
 
-# Operations that put the palace into prompts: what a search found as a text, and a whole context.
+# Operations that put the palace into prompts: search results as a text, and a whole context.
 
 
 MESSAGES_MAX: Final = 200
@@ -738,7 +738,7 @@ MESSAGE_MAX_CHARS: Final = 20_000
 
 
 class PalaceMessage(BaseModel):
-    """A message of a conversation; ``silent`` ones are left out."""
+    """A message of a conversation; ``silent`` messages are left out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     role: Literal["user", "agent"] = Field(description="Who says it.")
@@ -750,7 +750,7 @@ class PalaceMessage(BaseModel):
 
 
 class PalaceRenderRequest(PalaceSearchRequest):
-    """Search the drawers and show what was found as a text of at most 14,000 characters.
+    """Search the drawers and show the hits as a text of at most 14,000 characters.
 
     One line for each hit: rank, wing and room, score, the first 300 characters, and the file it is from. The hits count as
     read.

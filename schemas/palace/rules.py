@@ -1,7 +1,7 @@
 """Rules of drawers: noise, chunks, ids, decay, pruning and centroids (contract of the palace, §1, §2, §5, §6, §11).
 
-Invariant: pure; no chunk is longer than ``CHUNK_CHARS`` and no chunk of several is shorter than ``LEAST_CHARS``;
-without their overlaps the chunks are the text, character for character.
+Invariant: pure; no chunk is longer than ``CHUNK_CHARS``, and none of several chunks is shorter than ``LEAST_CHARS``;
+without overlaps, the concatenated chunks equal the text.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LEAST_MEANING_CHARS: Final = 10
 CHUNK_CHARS: Final = 800
 OVERLAP_CHARS: Final = 100
 LEAST_CHARS: Final = 50
-"""A shorter rest is appended to the chunk before it, or gets text from it."""
+"""A shorter last chunk is joined with the previous chunk, or takes text from it."""
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+")
 DELEGATION: Final = "delegation"
-"""Kind of a turn that passes work on to another agent; it is not filed."""
+"""Kind of a turn that delegates work to another agent; it is not filed."""
 
 
 class Spoken(NamedTuple):
-    """A turn as it is filed; one that ``answers`` the question before it is never noise."""
+    """A turn to file; if it ``answers`` the previous question, it is never noise."""
 
     speaker: str
     text: str
@@ -44,7 +44,7 @@ def exchange(user: str, replies: Sequence[tuple[str, str]]) -> str | None:
     """A turn of conversation as the text to file; None if it is noise.
 
     Args:
-        user: What the user said.
+        user: The user's text.
         replies: Kind and text of each reply; delegations, empty replies and noise are left out.
     """
     return conversation([Spoken("User", user), *(Spoken("Agent", text, kind) for kind, text in replies)])
@@ -74,7 +74,7 @@ def _overlap(begin: int, end: int) -> int:
 
 
 def _cuts(text: str) -> list[int]:
-    """Where chunks begin, overlaps aside: at the last end of a sentence that fits, else after 700 characters."""
+    """Start positions of chunks, without overlaps: at the last end of a sentence that fits, else after 700 characters."""
     ends = [match.end() for match in _SENTENCE_END.finditer(text)]
     starts = [0]
     at = 0
@@ -100,7 +100,7 @@ _NOT_IN_ID: Final = re.compile(r"[^\w-]+")
 
 
 def drawer_id(wing: str, room: str, content: str) -> str:
-    """``drawer_<wing>_<room>_<16 hex>``: the hex is that of the first eight bytes of the content's SHA-256."""
+    """``drawer_<wing>_<room>_<16 hex>``: the hex digits are the first eight bytes of the content's SHA-256."""
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     return f"drawer_{_in_id(wing)}_{_in_id(room)}_{digest}"
 
@@ -108,7 +108,7 @@ def drawer_id(wing: str, room: str, content: str) -> str:
 def agent_slug(name: str) -> str:
     """The hall of an agent's diary: trimmed, lower-case, blanks to ``_``, without apostrophes, at most ``PLACE_CHARS``.
 
-    Some letters become several in lower case, so that a name as long as it may be can give a longer one.
+    The lower case of some letters has several characters, so the result may be longer than the name.
     """
     return re.sub(r"\s+", "_", re.sub(r"['’]", "", name.strip().lower()))[:PLACE_CHARS]
 
@@ -121,36 +121,36 @@ def _in_id(place: str) -> str:
 
 """Type of entries of a diary, which do not decay and are not merged."""
 DECAY_FACTOR: Final = 0.98
-"""Per night: half after 34 nights (contract, §5)."""
+"""Factor of the importance per night: half after 34 nights (contract, §5)."""
 DECAY_FLOOR: Final = 0.3
 DECAY_AGE_DAYS: Final = 30
-"""Younger drawers do not decay (likewise) and are not pruned."""
+"""Minimum age in days for decay and pruning (likewise)."""
 DECAY_UNREAD_DAYS: Final = 7
-"""Drawers that were read more recently do not decay (likewise)."""
+"""Minimum days since the last read for decay (likewise)."""
 ACTIVE_MS: Final = 24 * 3_600_000
 """In a workspace in which no drawer was filed or read for 24 hours, drawers neither decay nor are pruned (likewise)."""
 PRUNE_BELOW: Final = 0.5
 """Importance below which a drawer may be pruned (likewise)."""
 PRUNE_READS: Final = 3
-"""Reads from which a drawer is not pruned (likewise)."""
+"""Number of reads that protects a drawer from pruning (likewise)."""
 KEPT: Final = 100
-"""Number of live drawers of a workspace that pruning keeps (likewise)."""
+"""Minimum number of live drawers that pruning leaves in a workspace (likewise)."""
 REINFORCE_ABOVE: Final = 0.7
-"""Cosine above which a drawer that is added reinforces an earlier one (likewise)."""
+"""Minimum cosine at which an added drawer reinforces an earlier drawer (likewise)."""
 REINFORCE_AMONG: Final = 5
 """Maximum number of nearest drawers that an added drawer reinforces (likewise)."""
 REINFORCE_BOOST: Final = 0.5
-"""Importance that each of them gains (likewise)."""
+"""Importance that each reinforced drawer gains (likewise)."""
 CENTROID_DAYS: Final = 90
 CENTROID_MOST: Final = 500
-"""Drawers of a type that its centroid is the mean of, the most important and newest (contract, §6)."""
+"""Maximum number of drawers whose mean is the centroid of a type, the most important and newest (contract, §6)."""
 CENTROID_LEAST: Final = 50
-"""Fewer give no centroid (likewise)."""
+"""Minimum number of drawers for a centroid (likewise)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fading:
-    """A live, processed drawer that may be pruned; ``importance`` is that after its decays."""
+    """A live, processed drawer that may be pruned; ``importance`` is the value after its decays."""
 
     drawer_id: str
     importance: float
@@ -158,7 +158,7 @@ class Fading:
 
 
 def decayed(importance: float, decays: int) -> float:
-    """The importance after so many decays: ``max(importance * 0.98 ** decays, 0.3)``; at most 0.3 stays as it is."""
+    """The importance after so many decays: ``max(importance * 0.98 ** decays, 0.3)``; values up to 0.3 do not change."""
     return max(importance * DECAY_FACTOR**decays, min(importance, DECAY_FLOOR))
 
 
@@ -166,7 +166,7 @@ def pruned(fading: Iterable[Fading], live: int) -> list[str]:
     """The ids of the drawers to prune, the least important first.
 
     Args:
-        fading: The processed ones of the live drawers.
+        fading: The live drawers that are processed.
         live: Number of live drawers.
     """
     weak = [drawer for drawer in fading if drawer.importance < PRUNE_BELOW and drawer.access_count < PRUNE_READS]

@@ -40,7 +40,7 @@ class MemoryReferenced(ControlPayload):
     """Entries that reached prompts.
 
     Attributes:
-        receipt: The receipt that was reported as used; None in entries written before receipts were durable.
+        receipt: The receipt whose hits were reported as used; None in entries from before receipts were durable.
         chunks: Chunks of documents that reached the prompt with them: ``<owner>/<label>:<first line>``.
     """
 
@@ -81,7 +81,7 @@ class SearchedText(BaseModel):
 
 
 class MemorySearched(ControlPayload):
-    """A recall was answered. The id of the entry is the receipt; agent and crew of the entry are those of the caller.
+    """A recall was answered. The id of the entry is the receipt; agent and crew of the entry are the caller's.
 
     Attributes:
         crew_id: The crew whose memories were searched.

@@ -1,9 +1,9 @@
 """The confidence of a hit: a logistic formula over its figures, with constants as data.
 
-The constants (``evidence.json``) are fitted by ``python -m bench.evidence_fit --write``. There is a row for texts and one
-for turns of conversations, each for questions and for everything else (requests, situations), with fewer figures further
-down: the first row of which a hit has every figure judges it. No row depends on the embedding model, because the figures
-mean the same under every one.
+The constants (``evidence.json``) are fitted by ``python -m bench.evidence_fit --write``. There is a row for texts and
+one for turns of conversations, each for questions and for everything else (requests, situations), ordered by decreasing
+number of figures: a hit is judged by the first row whose figures it has all. No row depends on the embedding model,
+because the figures mean the same under every one.
 
 Invariant: pure; a changed constant is a new ``version`` of the table.
 """
@@ -23,14 +23,15 @@ from ..text.analyzer import fold
 from ..text.kinds import kind_of
 
 OVERHEARD: Final = 1.5
-"""Factor of the floor for texts that were not remembered on purpose, relative to those that were."""
+"""Factor of the floor for texts that were not stored with the operation remember."""
 
 DECIDED: Final = 0.7
-"""The gate of a turn that decides something or states a preference is so many times that of others, because it was worth
-saying: of 16 questions to a team's chat, recall leaves two fewer without their answer, and on conversations that were not
-used for fitting, silence for foreign questions is the same."""
+"""Factor of the gate for turns that state a decision or a preference, because such turns are likelier to be worth
+recalling. With it, recall answers two more of 16 questions to a team's chat, and on conversations that were not used
+for fitting, it stays silent for as many foreign questions as before.
+"""
 NEAR_DECISION: Final = 4.0
-"""Log odds by meaning from which this is so."""
+"""Minimum log odds by meaning for this factor."""
 _DECIDES: Final = frozenset(["decision", "preference"])
 
 
@@ -39,7 +40,7 @@ def decides(text: str, speaker: str | None) -> bool:
 
     Args:
         text: What was said, with or without the speaker's name before it.
-        speaker: The name of the speaker; None if it is not known.
+        speaker: The name of the speaker; None if unknown.
     """
     name, colon, rest = text.partition(":")
     has_speaker = colon and speaker is not None and fold(name).strip() == fold(speaker.replace("_", " "))
@@ -54,10 +55,11 @@ class EvidenceRow:
         name: Name of the row.
         turns: Whether it judges turns of conversations or other texts.
         asks: Whether it judges questions or other prompts; None for both.
-        shares: Whether it judges hits that share a word with the prompt, or that share none; None for both. They differ: a
-            common word may be all that a text about the same person has, while one without any was found by its meaning.
+        shares: Whether it judges hits that share a word with the prompt, or that share none; None for both. The two
+            differ: a text about the same person may share only a common word, while a text without shared words was
+            found by its meaning.
         weights: Name of the figure → its weight in the log odds.
-        bias: Added to their sum.
+        bias: Added to the weighted sum.
         floor: Confidence below which ``inject`` leaves a hit out.
         gate: Confidence that at least one turn must reach for any to be returned by ``inject``.
     """
@@ -72,7 +74,7 @@ class EvidenceRow:
     gate: float
 
     def confidence(self, figures: Mapping[str, Sequence[float]], at: int) -> float:
-        """The probability that the hit at a place is relevant; NaN if it lacks a figure."""
+        """The probability that the hit with index ``at`` is relevant; NaN if the hit lacks a figure."""
         odds = self.bias + sum(map(mul, self.weights.values(), [figures[name][at] for name in self.weights]))
         return odds if isnan(odds) else 1.0 / (1.0 + exp(-odds))
 
@@ -88,9 +90,9 @@ class JudgedHit:
         """Whether a turn reaches the gate, so that ``inject`` may return turns.
 
         Args:
-            meaning: Its log odds by meaning; NaN without a vector.
+            meaning: The hit's log odds by meaning; NaN without a vector.
             text: What was said.
-            speaker: The name of the speaker; None if it is not known.
+            speaker: The name of the speaker; None if unknown.
         """
         if self.confidence >= self.row.gate:
             return True
@@ -103,15 +105,15 @@ def judge(figures: Mapping[str, Sequence[float]], at: int, *, turn: bool, asks: 
     """Judge one hit.
 
     Args:
-        figures: Name → one value a hit, NaN where it has none.
-        at: The hit's place.
+        figures: Name of the figure → one value per hit, NaN if the hit lacks the figure.
+        at: The hit's index.
         turn: Whether it is a turn of a conversation.
         asks: Whether the prompt is a question.
-        shares: Whether the hit shares a word with it.
+        shares: Whether the hit shares a word with the prompt.
 
     Returns:
-        The judgement by the first row of which the hit has all figures. A hit that shares no word and has no vector has
-        none: its confidence is 0.
+        The judgement by the first row whose figures the hit has all. A hit without a shared word and without a vector
+        has confidence 0.
     """
     rows = rows_for(turn, asks, shares)
     for row in rows:
@@ -123,7 +125,7 @@ def judge(figures: Mapping[str, Sequence[float]], at: int, *, turn: bool, asks: 
 
 @cache
 def rows_for(turn: bool, asks: bool, shares: bool) -> tuple[EvidenceRow, ...]:
-    """The rows for a kind of hit and prompt, the one with most figures first."""
+    """The rows for a kind of hit and prompt, ordered by decreasing number of figures."""
     return tuple(
         row
         for row in evidence_rows()
@@ -155,9 +157,9 @@ def _row(data: Mapping[str, Any]) -> EvidenceRow:
 
 
 SURE: Final = 0.7
-"""Confidence from which a hit is ``sure``: set, not fitted; more than two of three such hits are to be relevant."""
+"""Minimum confidence of a ``sure`` hit. Chosen, not fitted: more than two of three such hits should be relevant."""
 LIKELY: Final = 0.3
-"""Confidence from which a hit is ``likely``: set, not fitted."""
+"""Minimum confidence of a ``likely`` hit; chosen, not fitted."""
 
 ConfidenceWord = Literal["sure", "likely", "weak"]
 WEAK: Final[ConfidenceWord] = "weak"
@@ -193,9 +195,9 @@ class FloorFigures:
     Attributes:
         floor: The floor.
         hits: Mean number of hits per recall.
-        used_kept: Share of the hits used that it keeps.
-        used_share: Share of the hits it keeps that were used; None if it keeps none.
-        silent: Share of the recalls that get nothing.
+        used_kept: Share of the used hits that the floor keeps.
+        used_share: Share of the kept hits that were used; None if the floor keeps no hit.
+        silent: Share of the recalls that return no hit.
     """
 
     floor: float
@@ -217,8 +219,9 @@ def propose_floor(receipts: Sequence[Sequence[ReplayedHit]], keep: float = KEEP)
     """Replay receipts under every floor of ``FLOORS``.
 
     Args:
-        receipts: The hits of each recall in mode ``search``; those of ``inject`` were cut at their own floor.
-        keep: Share of the hits used that must stay.
+        receipts: The hits of each recall in mode ``search``; recalls in mode ``inject`` lack the hits below their
+            floor.
+        keep: Share of the used hits that must be kept.
     """
     used = sum(hit.used for hits in receipts for hit in hits)
     figures = tuple(_figures(receipts, floor, used) for floor in FLOORS) if receipts else ()

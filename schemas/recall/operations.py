@@ -78,9 +78,9 @@ class RecallRequest(Request):
     )
     mode: Mode = Field(
         default="search",
-        description="search leaves out entries without any evidence and marks entries that do not count any more. inject, "
-        "for prompts, leaves out these, entries with too little evidence, and all entries if the hits together do not show "
-        "that the memory holds an answer.",
+        description="search leaves out entries without any evidence and marks entries that no longer count. inject, "
+        "for prompts, leaves out entries that no longer count or have too little evidence, and returns "
+        "nothing if the hits together do not show that the memory holds an answer.",
     )
     explain: StrictBool = Field(default=False, description="Return each arm's rank and score and each rule's share.")
     asked_at: str | None = Field(
@@ -157,7 +157,7 @@ class HitExplanation(Answer):
 
 
 class Via(Answer):
-    """How a neighbour was found: from which hit, by which relation, of which weight."""
+    """How a neighbour was found: the hit, the relation and its weight."""
 
     entry_id: str
     relation: str
@@ -200,11 +200,11 @@ class Hit(Answer):
     """Fields of a hit that every answer has.
 
     ``score`` is comparable within one answer only. It is the cosine for ``dense``, BM25 mapped into (0, 1) for
-    ``lexical``, the fused score for other recipes (relative to the other candidates; 0 if there is only one), and for
-    a neighbour (``via`` is set) the weight of the relation. ``priority`` is that of the stored entry. ``confidence``
-    is the calibrated probability that the hit is relevant (null for a neighbour), comparable across answers;
-    ``reason`` names the evidence. ``standing`` says why the entry does not count any more, null if it counts.
-    ``repeats`` is the number of other hits with nearly the same text, which are left out.
+    ``lexical``, the fused score for other recipes (relative to the other candidates; 0 if there is only one), and for a
+    neighbour (``via`` is set) the weight of the relation. ``priority`` is the stored entry's priority. ``confidence``
+    is the calibrated probability that the hit is relevant (null for a neighbour), comparable across answers; ``reason``
+    names the evidence. ``standing`` says why the entry no longer counts, null if it counts. ``repeats`` is the number
+    of other hits with nearly the same text, which are left out.
 
     ``kind`` is absent if only entries are searched. A hit that is not an entry says where it is: ``document``,
     ``drawer`` or ``fact``; its ``entry_id`` is the entry by which a drawer was filed or a fact asserted, or
@@ -244,7 +244,7 @@ class Hit(Answer):
 
 
 class RecallHit(Hit):
-    """A recalled memory; ``live_priority`` is the latest priority that an operator set, else that of the entry."""
+    """A recalled memory; ``live_priority`` is the latest priority that an operator set, else the entry's own priority."""
 
     live_priority: str
     payload: dict[str, Any]
@@ -258,12 +258,12 @@ class RecallAnswer(Answer):
 
     ``model`` is the model of the query's vector, null if no vector was used. ``degraded`` is ``lexical-only`` if a
     hybrid recipe had to work without vectors, and ``no-vectors`` if ``dense`` had no vector of the query or none in
-    scope. ``view_seq`` is the sequence that the views had reached. ``without_vectors`` counts the entries in scope
-    that could have a vector (the embed policy selects them, or they are ``chat.*``) and have none of the active
-    model, so that only their words find them; ``awaiting_vectors`` those of them that are to get one, null if no
-    embedding model is configured. ``confidence`` is the probability that the memory holds an answer, null if nothing
-    was found; ``no_evidence`` is true if nothing had enough evidence. ``receipt`` names the recall in the journal; it
-    is null if it could not be recorded, because the broker is not available.
+    scope. ``view_seq`` is the sequence that the views had reached. ``without_vectors`` counts the entries in scope that
+    could have a vector (the embed policy selects them, or they are ``chat.*``) and have none of the active model, so
+    that only their words find them; ``awaiting_vectors`` counts those that will get a vector, null if no embedding
+    model is configured. ``confidence`` is the probability that the memory holds an answer, null if nothing was found;
+    ``no_evidence`` is true if nothing had enough evidence. ``receipt`` names the recall in the journal; it is null if
+    it could not be recorded, because the broker is not available.
     """
 
     receipt: str | None
@@ -307,7 +307,7 @@ class Redaction(Answer):
 
 
 class RenderedHit(Hit):
-    """One line of the text with its entry's metadata; ``summary`` is that of the line, before escaping."""
+    """One line of the text with its entry's metadata; ``summary`` is the line's summary before escaping."""
 
     redaction: Redaction | None
 
@@ -316,9 +316,9 @@ class RenderAnswer(Answer):
     """The answer.
 
     ``status`` is ``nothing`` if memory was searched and nothing was found, and ``unavailable`` if it could not be
-    searched. ``text`` is empty then, or if nothing fits. ``hits`` are the lines of the text in their order.
-    ``omitted`` counts hits that did not fit, ``redacted`` lines in which text was replaced. ``recipe`` and ``degraded``
-    show whether vectors were used; ``confidence`` and ``no_evidence`` are those of ``recall``.
+    searched. ``text`` is empty then, or if nothing fits. ``hits`` are the lines of the text in their order. ``omitted``
+    counts hits that did not fit, ``redacted`` lines in which text was replaced. ``recipe`` and ``degraded`` show
+    whether vectors were used; ``confidence`` and ``no_evidence`` are as in ``recall``.
     """
 
     status: Literal["ok", "nothing", "unavailable"]
@@ -347,7 +347,7 @@ class BriefRequest(RecallRequest):
 
 
 class BriefHit(Answer):
-    """One line of the text; ``summary`` is that of the line, before escaping. ``kind`` is that of ``recall``.
+    """One line of the text; ``summary`` is the line's summary before escaping. ``kind`` is as in ``recall``.
 
     ``certainty`` is null for a neighbour. ``standing`` says since when and why the entry does not count, absent if it
     counts.
@@ -365,9 +365,9 @@ class BriefHit(Answer):
 class BriefAnswer(Answer):
     """The answer.
 
-    ``hits`` are the lines of the text. Without any, ``text`` says that nothing is near, or that memory was not searched.
-    The tags around the lines carry the ``receipt``, so that no text can contain the closing one; ``degraded`` is that of
-    ``recall``.
+    ``hits`` are the lines of the text. Without hits, ``text`` says that nothing relevant was found or that memory was
+    not searched. The tags around the lines carry the ``receipt``, so that no text can contain the closing tag;
+    ``degraded`` is as in ``recall``.
     """
 
     text: str
@@ -392,7 +392,7 @@ class UsedRequest(Request):
 
 
 class UsedAnswer(Answer):
-    """``counted`` entries were recorded as used; none if the receipt had been used ``already``."""
+    """``counted`` is the number of entries recorded as used; 0 if the receipt had been used ``already``."""
 
     receipt: str
     counted: int
@@ -425,9 +425,9 @@ class ShownHit(Answer):
 class ReceiptAnswer(Answer):
     """A recall that was answered.
 
-    ``asked_by`` is the id of the token; ``agent_id`` and ``crew_id`` are the asker's, ``of_agent_id`` and
-    ``of_crew_id`` those whose memories were searched. ``hits`` are best first; with ``rendered`` they are the lines
-    of a block.
+    ``asked_by`` is the id of the token; ``agent_id`` and ``crew_id`` are the caller's, ``of_agent_id`` and
+    ``of_crew_id`` own the memories that were searched. ``hits`` are best first; with ``rendered`` they are the lines of
+    a block.
     """
 
     receipt: str

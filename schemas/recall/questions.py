@@ -1,7 +1,7 @@
-"""What a prompt asks of a memory: nothing, a question with a kind of answer, or help in a situation.
+"""Classifies a prompt: it asks the memory nothing, asks a question with a kind of answer, or describes a situation.
 
-"Please continue" and "fix the typo" are about what is at hand; no memory belongs to them. A question about a time is not
-answered by a text without one.
+"Please continue" and "fix the typo" concern the current work, so no memory is relevant to them. A text without a time
+does not answer a question about a time.
 
 Invariant: pure; the words are in ``language/prompts.json``.
 """
@@ -22,13 +22,13 @@ from ..text.languages import language_of, languages
 from ..text.stop_words import foreign_words
 
 _NAME: Final = re.compile(r"(?<![.!?:;\n])[ (\"“„]+([^\W\d_a-z][\w’'-]+)")
-"""A word with a capital that does not begin a sentence; all nouns of a German text, which costs nothing."""
+"""Matches a capitalised word inside a sentence. In German it matches every noun, which does no harm."""
 _KEYWORDS: Final = 3
-"""Words up to which a text without a question mark is a list of keywords."""
+"""A text without a question mark and with at most this many words is a list of keywords."""
 _OPENS: Final = 3
-"""Number of words within which the verb of a request comes ("and now please sort …")."""
+"""The verb of a request is among this many first words ("and now please sort …")."""
 _MOST_WORDS: Final = 24
-"""Words of the longest prompt that may ask nothing; longer ones are not looked at."""
+"""Maximum number of words of a prompt that asks nothing; longer prompts are not checked."""
 
 
 class AnswerKind(Enum):
@@ -84,7 +84,7 @@ def is_question(text: str) -> bool:
 
 
 def asks_nothing(text: str) -> bool:
-    """Whether a prompt is a courtesy, or a request about what is at hand only ("make the second paragraph shorter")."""
+    """Whether a prompt is a courtesy or only concerns the current work ("make the second paragraph shorter")."""
     words, known = tokens_of(text), _words()
     if len(words) > _MOST_WORDS or "?" in text or (len(words) > _KEYWORDS and is_question(text)):
         return False
@@ -96,18 +96,18 @@ def asks_nothing(text: str) -> bool:
 
 
 def asked_kind(question: str) -> AnswerKind | None:
-    """The kind of answer that a question asks for; None if any will do."""
+    """The kind of answer that a question asks for; None if every kind answers it."""
     folded = fold(question)
     return next((kind for kind, pattern in _words().kinds if pattern.search(folded)), None)
 
 
 def asks_for_all(question: str) -> bool:
-    """Whether many entries answer a question together: it asks for a total, for every one, or whether a goal is met."""
+    """Whether a question needs many entries for its answer: it asks for a total, for all items, or whether a goal is met."""
     return _words().all.search(fold(question)) is not None
 
 
 def holds_kind(kind: AnswerKind, text: str, query_words: Collection[str]) -> bool:
-    """Whether a text has something of that kind which the question does not have itself.
+    """Whether a text contains an answer of that kind that is not already in the question.
 
     Args:
         kind: The kind.

@@ -1,7 +1,8 @@
-"""Texts of our own with their questions: every embedding model is measured with them, and confidence is fitted on them.
+"""Reference texts and questions, with which every embedding model is measured and confidence is fitted.
 
-Invariant: pure; written for this purpose, no text comes from an evaluation set. A changed text is a new ``VERSION``, because
-constants that were fitted with it (``evidence.json``, ``calibrations.json``) no longer belong to it.
+Invariant: pure; the texts were written for this purpose; no text comes from an evaluation set. A changed text is a new
+``VERSION``, because constants that were fitted with it (``evidence.json``, ``calibrations.json``) no longer belong to
+it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class ReferenceMemory:
         question: A question that it answers, in some of its words.
         paraphrase: The same question without a content word of the text.
         situation: A request or statement to which it should be recalled.
-        beside: A question about the same person or thing that it does not answer.
+        beside: A question about the same person or thing that the text does not answer.
     """
 
     text: str
@@ -42,7 +43,7 @@ class ReferenceMemory:
 
     @property
     def foreign(self) -> bool:
-        """Whether it is in another language than English."""
+        """Whether the text is in a language other than English."""
         return foreign_language(tokens_of(f"{self.text} {self.question} {self.paraphrase}")) is not None
 
 

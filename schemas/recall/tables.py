@@ -18,10 +18,10 @@ class ReceiptRow(NamedTuple):
     ts_ms: Ms
     published_ms: Ms
     asked_by: str | None  # id of the token
-    agent_id: str | None  # the asker
+    agent_id: str | None  # the agent of the caller
     crew_id: str | None
     scope: str
-    of_agent_id: str | None  # whose memories were searched
+    of_agent_id: str | None  # the agent whose memories were searched
     of_crew_id: str | None
     query: str
     recipe: str
@@ -31,7 +31,7 @@ class ReceiptRow(NamedTuple):
     mean_cosine: float | None
     hits: str  # JSON list of objects: entry_id, score, confidence
     rendered: bool
-    used: str | None  # JSON list of entry ids; NULL while it is not known to be used
+    used: str | None  # JSON list of entry ids; NULL until a use is reported
     used_ms: Ms | None
     seq: Seq
 

@@ -36,7 +36,7 @@ MAX_INTERVAL_DAYS: Final = 40
 """Longer intervals ("last year") are ignored."""
 MAX_INTERVALS: Final = 4
 MAX_WORDS: Final = 1_000
-"""Number of words of a turn that are read."""
+"""Only this many words of a turn are read."""
 _SIDES: Final = {USER_MESSAGE: True, AGENT_RESPONSE: False}
 _ASSISTANT_NAMES: Final = frozenset({"agent", "ai", "assistant", "bot", "chatbot", "model", "system"})
 """Names of the two sides of a chat whose actors have no names of their own."""
@@ -75,7 +75,7 @@ def ends_with_question(text: str) -> bool:
 
 
 def side_of_type(entry_type: str) -> bool | None:
-    """The side whose turns have this type: True for the user, False for the assistant, None if either."""
+    """The side whose turns have this type: True for the user, False for the assistant, None for either side."""
     return _SIDES.get(entry_type)
 
 
@@ -104,12 +104,13 @@ def intervals_of(summary: str, own_day: int, language: Language) -> list[Days]:
 
 
 class Question(NamedTuple):
-    """What kind of answer a query asks for.
+    """The kind of answer for which a query asks.
 
     Attributes:
-        asks_assistant: It asks what the assistant said or did ("can you remind me what you recommended"; not "can you
-            recommend").
-        days: The intervals that it names with a year, and relative ones if the day of the question is known.
+        asks_assistant: Whether the query asks what the assistant said or did ("can you remind me what you recommended";
+            not "can you recommend").
+        days: The intervals that the query names with a year, and relative intervals if the day of the question is
+            known.
     """
 
     asks_when: bool

@@ -12,17 +12,17 @@ from ..core.sequence_set import InParts, SequenceSet
 
 
 class TargetKind(StrEnum):
-    """The kind of objects that are retracted; ``targets.ids`` are of this kind."""
+    """The kind of the retracted objects in ``targets.ids``."""
 
     ENTRY = "entry"
     DOCUMENT = "document"
 
 
 class RetractionMade(ControlPayload, InParts):
-    """Targets do not count any more; they stay in the journal.
+    """Targets no longer count; they stay in the journal.
 
     Attributes:
-        stale: They were true and are out of date; otherwise they are withdrawn.
+        stale: Whether the targets were true and are out of date; otherwise they are withdrawn.
         superseded_by: The entry that replaces them.
     """
 

@@ -52,7 +52,7 @@ Reason = Annotated[
 
 
 class RetractRequest(Request):
-    """Retract an entry: it stays in the journal and does not count any more.
+    """Retract an entry: it stays in the journal and no longer counts.
 
     For OWNER and ADMIN, for a LEAD of the entry's crew, and for the agent that wrote the entry. ``recall`` marks the
     entry and ranks it last; ``mode: inject`` leaves it out.
@@ -67,10 +67,10 @@ class RetractRequest(Request):
 
 
 class RestoreRequest(Request):
-    """Restore a retracted entry, or one that the update rule found outdated: it counts again.
+    """Restore an entry that was retracted or that the update rule found outdated, so that it counts again.
 
-    For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent those that it
-    retracted itself. No reactor finds the same update again.
+    For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent entries that it
+    retracted itself. Reactors do not report the same update again.
     """
 
     entry_id: str = Field(description="The entry.")

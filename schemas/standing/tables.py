@@ -28,7 +28,7 @@ class RetractionRow(NamedTuple):
 
 
 class SupersessionRow(NamedTuple):
-    """An entry that names another one in ``supersedes``; ``services/index/standings`` decides whether that counts."""
+    """An entry that names another entry in ``supersedes``; ``services/index/standings`` decides whether that is valid."""
 
     workspace_id: str
     target_id: str
@@ -82,7 +82,7 @@ VALIDITIES: Final = Table(
 IMPORTANCE_PROJECTION: Final = "importance"
 
 MISSING_IMPORTANCE: Final = 0.5
-"""Importance of an entry that has a vector but no row of importance, which happens only while that view is behind."""
+"""Importance of an entry with a vector but without a row of importance, which exists only while that view is behind."""
 
 
 class ImportanceRow(NamedTuple):
@@ -91,11 +91,11 @@ class ImportanceRow(NamedTuple):
     key: Seq  # hash of workspace and entry
     workspace_id: str
     entry_id: str
-    entry_seq: Seq | None = None  # with what follows from it NULL while there is no vector
+    entry_seq: Seq | None = None  # NULL, like the columns that depend on it, while there is no vector
     entry_type: str | None = None
     severity: str | None = None
     priority: str | None = None  # live
-    indexed_at: Ms | None = None  # its first vector of any model
+    indexed_at: Ms | None = None  # time of its first vector of any model
     base: float | None = None  # of the live priority: where the next decay starts
     importance_score: Annotated[float, Hot("float32", MISSING_IMPORTANCE)] | None = None  # as of the last decay
     reference_count: int = 0
@@ -107,8 +107,8 @@ class DecayRow(NamedTuple):
 
     workspace_id: str
     due_ms: Ms
-    decayed: int  # rows that it went over
-    seq: Seq  # its tick
+    decayed: int  # number of processed rows
+    seq: Seq  # sequence of its tick
 
 
 IMPORTANCE: Final = Table(

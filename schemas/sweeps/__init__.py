@@ -1,1 +1,1 @@
-"""Work that is due again and again."""
+"""Periodic work."""

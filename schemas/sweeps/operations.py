@@ -13,7 +13,7 @@ _TO_THE_END: Final = [sweep.name for sweep in ON_REQUEST.values() if sweep.on_re
 
 
 class SweepRequest(Request):
-    """Run a sweep now, after those that were missed."""
+    """Run the missed sweeps, then a sweep now."""
 
     sweep: RequestedSweep = Field(
         description=f"{', '.join(ON_REQUEST)}. Returns when the sweep's event is folded; for "

@@ -29,10 +29,10 @@ class Sweep:
     Attributes:
         name: Unique name in events, in ``status`` and on the command line.
         schedule: When it is due.
-        work: What it does; a row of the table in ``docs/operating.md``.
+        work: Description of the work, for the table in ``docs/operating.md``.
         views: Projections that show its result, which an answer on request waits for; all if empty.
-        on_request: When the operation ``sweep`` answers: once its tick is folded, or at its end; None if that
-            operation does not run it.
+        on_request: When the operation ``sweep`` answers: after its tick is folded, or at its end; None if the operation
+            does not run this sweep.
     """
 
     name: str
@@ -78,8 +78,9 @@ else:
 VERSIONS_DUE: Final = Schedule(DAY_MS, 4 * _HOUR_MS + _HOUR_MS // 4)
 """Schedule of the sweep of old versions in workspaces that set a retention; its result is an event, so it has no tick."""
 MOST_MISSED: Final = 31
-"""Due times of one sweep that are run after a downtime, the newest: a month of daily sweeps. Older ones are not needed,
-since each decay starts from the base."""
+"""Maximum number of missed due times that are run after a downtime, the newest: a month of daily sweeps. Older ones are
+not needed, because each decay starts from the base.
+"""
 
 
 def due_times(schedule: Schedule, after_ms: int, until_ms: int, most: int = MOST_MISSED) -> list[int]:

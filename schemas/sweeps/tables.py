@@ -14,9 +14,9 @@ class SweepRow(NamedTuple):
 
     workspace_id: str
     sweep: str
-    due_ms: Ms | None = None  # what the tick says
+    due_ms: Ms | None = None  # the due time in the tick
     tick_seq: Seq | None = None
-    ticked_ms: Ms | None = None  # the broker's time of it
+    ticked_ms: Ms | None = None  # the broker's time of the tick
     finished_due_ms: Ms | None = None
     finished_seq: Seq | None = None
     finished_ms: Ms | None = None

@@ -1,12 +1,12 @@
 """Turns text into terms; the full-text fold and queries use the same analyser.
 
 A text is indexed under its *terms* (one for each word that is not a stop word) and its *further terms*: parts of
-identifiers, pairs of characters in scripts without spaces, and in another language than English the
-stems of that language (``stop_words``).
+identifiers, pairs of characters in scripts without spaces, and, in languages other than English, the stems of that
+language (``stop_words``).
 
-Invariant: pure; the stemmers (PyStemmer's class ``Stemmer``) are an argument, because this package imports no third
-party but pydantic. A changed rule is a new ``VERSION`` and a rebuild of the full-text view. Evidence for stop
-words with question words, stemming and the date prefix: facts/retrieval.md.
+Invariant: pure; the stemmers (PyStemmer's class ``Stemmer``) are an argument, because pydantic is the only third-party
+package that this package imports. A changed rule is a new ``VERSION`` and a rebuild of the full-text view.
+facts/retrieval.md has the evidence for stemming, the date prefix, and question words as stop words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .stop_words import ForeignLanguage, english_stop_words, foreign_language
 
 VERSION: Final = 2
 STEMMER: Final = "english"
-"""Name of the Snowball algorithm of every term; it rarely changes words of other languages."""
+"""Name of the Snowball algorithm that stems every term; it rarely changes words of other languages."""
 STOP_WORDS: Final = english_stop_words()
 MAX_TOKEN: Final = 64
 """Longer words (base64, hashes) are cut to this number of characters."""
@@ -38,15 +38,16 @@ MARKS: Final = (
     "\u102b-\u103e\u1056-\u109d\u135d-\u135f\u1712-\u1734\u1752-\u17d3\u17dd\u180b-\u180d\u180f-\u193b\u302a-\u302f"
     "\u3099-\u309a"
 )
-"""Character class of combining marks (Unicode categories Mn and Mc) of scripts in use; ``\\w`` leaves them out, and so
-would cut words of Hindi, Thai or Arabic at every vowel."""
+"""Character class of combining marks (Unicode categories Mn and Mc) of scripts in use; ``\\w`` does not match them, so
+it would split words of Hindi, Thai or Arabic at every vowel.
+"""
 
 COMMIT_PREFIX: Final = 7
 """Minimum number of hexadecimal digits that name a commit (git's default)."""
 MIN_PART: Final = 3
 """Minimum length of an indexed part, in characters."""
 MAX_PARTS: Final = 12
-"""A word with more parts is encoded data and not an identifier."""
+"""Maximum number of parts of an identifier; a word with more parts is encoded data."""
 MAX_IDENTIFIER: Final = 64
 
 _HEX: Final = re.compile(r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,64}")
@@ -55,11 +56,11 @@ _UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
     "\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""Thai, Lao, Burmese, Khmer, Japanese, Chinese; and Korean, which joins particles to words."""
+"""Scripts without spaces (Thai, Lao, Burmese, Khmer, Japanese, Chinese), and Korean, which joins particles to words."""
 _RUN: Final = re.compile(rf"[{_UNSPACED}{MARKS}]+|[^{_UNSPACED}]+")
 _IS_UNSPACED: Final = re.compile(rf"[{_UNSPACED}]")
 _MARKED_END: Final = "\u0700"
-"""Scripts below it (Latin, Greek, Cyrillic, Hebrew, Arabic) are also written without their marks."""
+"""First code point above the scripts (Latin, Greek, Cyrillic, Hebrew, Arabic) that are often written without their marks."""
 _STOP: Final = "\x00"
 _ASCII_WORD: Final = re.compile(r"[^\W_]+")
 _WORD: Final = re.compile(rf"[^\W_](?:[{MARKS}]|[^\W_])*")
@@ -105,19 +106,19 @@ def words_of(text: str) -> list[str]:
 
 def tokens_of(text: str) -> list[str]:
     """The words of a text, folded, in order."""
-    if text.isascii():  # folding moves no boundary there
+    if text.isascii():  # folding ASCII moves no word boundary
         return _ASCII_WORD.findall(text.casefold())
     return [word.casefold() for word in words_of(text)]
 
 
 def parts_of(word: str) -> tuple[str, ...]:
-    """Folded parts under which a word is indexed besides its own term; none for most words.
+    """Folded parts under which a word is indexed in addition to its own term; empty for most words.
 
     ``OOMKilled`` → ``oom``, ``killed``; ``E4711`` → ``4711``; a commit hash → its first seven digits; a run of a script
     without spaces → its pairs of characters, and its ideographs; ``café`` → ``cafe``.
 
     Args:
-        word: As written, in NFKC.
+        word: The word as written, in NFKC.
     """
     if word.isascii():
         if (word.isalpha() and (word[1:].islower() or word.isupper())) or word.isdecimal():
@@ -127,9 +128,9 @@ def parts_of(word: str) -> tuple[str, ...]:
 
 
 def pairs_of(word: str) -> list[str]:
-    """The parts of a folded word by which a query looks up text without spaces; none if the word has no such script.
+    """The parts of a folded word with which a query finds text without spaces; empty for words of other scripts.
 
-    A single character is looked up as it is.
+    A single character is its own part.
     """
     if word.isascii() or _IS_UNSPACED.search(word) is None:
         return []
@@ -137,7 +138,7 @@ def pairs_of(word: str) -> list[str]:
 
 
 def without_marks(word: str) -> str:
-    """A folded word as it is written without accents; the word itself in scripts where marks make other letters."""
+    """A folded word without its accents; unchanged in scripts in which a mark makes a different letter."""
     if word.isascii() or max(word) >= _MARKED_END:
         return word
     letters = (ch if "\u0400" <= ch < "\u0530" else unicodedata.normalize("NFD", ch) for ch in word.replace("ё", "е"))
@@ -157,7 +158,7 @@ def _of_identifier(word: str) -> Iterator[str]:
 
 
 def is_hex(word: str) -> bool:
-    """Whether a word may be a commit hash or a part of it: at least seven hexadecimal digits, letters and figures."""
+    """Whether a word may be (part of) a commit hash: at least seven hexadecimal digits, both letters and figures."""
     return _HEX.fullmatch(word.lower()) is not None
 
 
@@ -185,7 +186,7 @@ class Analyzer:
     """Maps words to 64-bit term keys, with a bounded cache.
 
     Args:
-        stemmer_of: The stemmer of a Snowball algorithm.
+        stemmer_of: Returns the stemmer of a Snowball algorithm.
         cache_size: Words in the cache, which is emptied when full.
     """
 
@@ -201,7 +202,7 @@ class Analyzer:
         return [key for key in self.keys_of(tokens_of(text)) if key]
 
     def phrase_terms(self, text: str) -> list[int]:
-        """The term keys of every entry with the phrase ``text``; those of character pairs in scripts without spaces."""
+        """The term keys that every entry with the phrase ``text`` has; character pairs in scripts without spaces."""
         return [
             key
             for key in self.keys_of([part for token in tokens_of(text) for part in pairs_of(token) or [token]])
@@ -209,7 +210,7 @@ class Analyzer:
         ]
 
     def further_terms(self, text: str) -> list[int]:
-        """The key of every further term of ``text``: those of the parts of its words, then those of its language."""
+        """The key of every further term of ``text``: first of the parts of its words, then of the stems of its language."""
         parts = [key for word in words_of(text) for key in self.part_keys(word)]
         tokens = tokens_of(text)
         language = foreign_language(tokens)
@@ -217,7 +218,7 @@ class Analyzer:
 
     @staticmethod
     def stop_keys(text: str) -> list[int]:
-        """The key of every English stop word of ``text``, in order; no term has such a key."""
+        """The key of every English stop word of ``text``, in order; these keys differ from the keys of all terms."""
         return [hash64(_STOP + token) for token in tokens_of(text) if token in STOP_WORDS]
 
     def keys_of(self, tokens: list[str]) -> list[int]:
@@ -237,12 +238,12 @@ class Analyzer:
         return keys_
 
     def part_keys(self, word: str) -> list[int]:
-        """The term keys of the parts of a word as written; most words have no such key."""
+        """The term keys of the parts of a word as written; empty for most words."""
         parts = parts_of(word)
         return [key for key in self.keys_of(list(parts)) if key] if parts else []
 
     def foreign_keys(self, tokens: list[str], language: ForeignLanguage) -> list[int]:
-        """The key of the stem of each folded word in a language; 0 if it equals its term key, or for a stop word."""
+        """The key of each folded word's stem in a language; 0 for a stop word, or if the key equals the word's term key."""
         stemmer = self._foreign.get(language.stemmer)
         if stemmer is None:
             stemmer = self._foreign[language.stemmer] = self._stemmer_of(language.stemmer)
@@ -264,13 +265,13 @@ def _key(stem: str) -> int:
 
 
 def date_prefix(ts_ms: int) -> str:
-    """``7 May 2023``, so that a question can name the day (+.02 recall, facts/retrieval.md)."""
+    """The day as ``7 May 2023``, so that a question that names the day finds the entry (+.02 recall, facts/retrieval.md)."""
     day = from_ms(ts_ms)
     return f"{day.day} {_MONTHS[day.month - 1]} {day.year}"
 
 
 def with_named_months(text: str) -> str:
-    """``text`` with its dates like 2026-11-21 or 2026-11 written as ``date_prefix`` writes them."""
+    """``text`` in which dates like 2026-11-21 or 2026-11 are written in the format of ``date_prefix``."""
     return _ISO_DATE.sub(lambda date: f"{date[3] or ''} {_MONTHS[int(date[2]) - 1]} {date[1]}".lstrip(" 0"), text)
 
 

@@ -1,7 +1,7 @@
 """Finds the days that a text names: "yesterday", "last Friday", "two weeks ago", "May 2023".
 
-docs/adr/0008-turns.md explains why it uses no library. Invariant: pure; days are counted from 1970-01-01 (UTC),
-intervals are closed. A change of the rules is a new ``turns.VERSION``.
+docs/adr/0008-turns.md explains why this module uses no library. Invariant: pure; days are counted from 1970-01-01
+(UTC), intervals are closed. A change of the rules is a new ``turns.VERSION``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from .languages import DatePattern, Language
 
 MAX_TEXT: Final = 2_000
-"""Number of characters of a text that are searched: the length of a summary."""
+"""Only this many characters of a text are searched; the maximum length of a summary."""
 _ERA_DAYS: Final = 146_097
 _EPOCH_SHIFT: Final = 719_468
 _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -27,7 +27,7 @@ class Days(NamedTuple):
 
     @property
     def length(self) -> int:
-        """How many days."""
+        """The number of days."""
         return self.last - self.first + 1
 
 
@@ -36,8 +36,8 @@ def days_named(folded: str, own_day: int, language: Language) -> list[Days]:
 
     Args:
         folded: The text, folded (``analyzer.fold``).
-        own_day: The day of the text, days since 1970-01-01, from which relative dates count.
-        language: Its language.
+        own_day: The day of the text, in days since 1970-01-01; relative dates count from it.
+        language: Language of the text.
     """
     return list(_read(folded[:MAX_TEXT], own_day, language.dates, language))
 
@@ -51,8 +51,8 @@ def explicit_days(folded: str, language: Language) -> list[Days]:
 def days_asked(folded: str, own_day: int, language: Language) -> Days | None:
     """The past or future time that a question is about, if it names one date or distance in time.
 
-    Weekdays and "today", "this week", "next month" are left out: they say when something recurs or is planned rather than as
-    of when the question is meant.
+    Weekdays and "today", "this week", "next month" do not count: they usually say when something recurs or is planned,
+    not to which time the question refers.
     """
     kinds = [kind for kind in language.dates if kind.rule in _OF_REFERENCE or (kind.rule == "day" and kind.offset < 0)]
     kinds = [kind for kind in kinds if "weekday" not in kind.pattern.groupindex]
@@ -66,7 +66,7 @@ def days_asked(folded: str, own_day: int, language: Language) -> Days | None:
 
 
 _PARTED: Final = 20
-"""Days from which "early" and "late" name a part of an interval."""
+"""Minimum length in days of an interval of which "early" and "late" name a part."""
 _OF_REFERENCE: Final = frozenset(["date", "ago", "previous"])
 
 
@@ -130,7 +130,7 @@ def _calendar(unit: str, step: int, own_day: int) -> Days:
 
 
 def _distant(unit: str, count: int, own_day: int) -> Days:
-    """An interval at a distance of several units; longer units give wider intervals."""
+    """The interval that lies ``count`` units from the day of the text; longer units give wider intervals."""
     if unit == "day":
         return Days(own_day + count, own_day + count)
     if unit in ("week", "weekend"):
@@ -160,7 +160,7 @@ def _date(parts: Mapping[str, str | None], own_day: int | None, language: Langua
 
 
 def _nearest_year(month: int, own_day: int) -> int:
-    """For a month without a year: the year in which it is nearest to the day of the text."""
+    """The year in which a month that is named without a year lies nearest to the day of the text."""
     year, own_month, _ = civil(own_day)
     return year - (month - own_month > 6) + (month - own_month < -6)
 

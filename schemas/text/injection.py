@@ -1,8 +1,8 @@
-"""All scanners over one text: the two of contract §17, whose results differ, and our own rules.
+"""Scans a text for injected instructions: the two scanners of contract §17, whose results differ, and our own rules.
 
-Invariant: a text that one of them blocks is blocked; the finding names scanner, category and pattern, and never
-quotes the text. Detection is an addition, not the protection: escaping and the nonce (``schemas/recall/render``) keep
-a text inside its block.
+Invariant: a text that any scanner blocks is blocked; a finding names scanner, category and pattern, and never quotes
+the text. Protection does not depend on detection: escaping and the nonce (``schemas/recall/render``) keep a text inside
+its block.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .lookalikes import EMOJI_JOINER, INVISIBLE, folded, plain, unleeted, unspac
 VERSION: Final = 1
 
 DEPTH: Final = 2
-"""Decodings on top of each other that are followed: base64 within base64."""
+"""Maximum number of nested encodings that are decoded, such as base64 within base64."""
 RUNS: Final = 256
 """Maximum number of encoded runs of one text that are decoded."""
 TEXT_SHARE: Final = 0.85
-"""Share of printable characters from which on decoded bytes count as text."""
+"""Minimum share of printable characters with which decoded bytes count as text."""
 
 _BASE64: Final = re.compile(
     r"[A-Za-z0-9+/_-]{16,}={0,2}(?:\s{1,3}[A-Za-z0-9+/_-]{16,}={0,2})*(?:\s{1,3}[A-Za-z0-9+/_-]{2,15}={0,2}(?!\S))?"
@@ -43,7 +43,9 @@ _HEX_DIGITS: Final = re.compile(r"0x|\\x|[ :,]")
 _HEX_BYTES: Final = b"0123456789abcdefABCDEF"
 _AS_HEX: Final = bytes.maketrans(_HEX_BYTES, b"0" * len(_HEX_BYTES))
 _HEX_RUN: Final = b"0" * 24
-"""Minimum number of digits of a run that ``_HEX`` matches. The search for them takes a tenth of the time of the pattern."""
+"""Minimum number of digits of a run that ``_HEX`` matches. Searching for the digits first takes a tenth of the
+pattern's time.
+"""
 _PERCENT: Final = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 _PERCENT_MIN: Final = 4
 _ENTITY: Final = re.compile(r"&#?\w{1,12};")
@@ -53,11 +55,11 @@ CIPHERS: Final[dict[str, Callable[[str], str]]] = {
     "reversed": lambda text: text[::-1],
     "rot13": lambda text: text.translate(_ROT13),
 }
-"""Disguises that exchange or move single characters; applied twice, each gives the text back."""
+"""Disguises that exchange or move single characters; applying one twice restores the text."""
 
 
 def decodings(text: str, depth: int = DEPTH) -> Iterator[tuple[str, str]]:
-    """Every decoding of ``text`` that gives text: its encoding (``base64``, ``base64_hex`` …) and the decoded text."""
+    """Every decoding of ``text`` whose result is text: the encoding (``base64``, ``base64_hex`` …) and the decoded text."""
     for kind, decoded in _once(text):
         yield kind, decoded
         if depth > 1:
@@ -144,11 +146,11 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def readings(text: str) -> Iterator[tuple[str, str]]:
-    """Every folded reading of ``text``: suffix for the pattern's name (empty for the plain one) and the reading."""
+    """Every folded reading of ``text``, after a suffix for the pattern's name (empty for the undisguised reading)."""
     latin = folded(text)
     yield "", latin
     if not text.isascii() and (unlatinised := plain(text)) != latin:
-        yield "", unlatinised  # letters of other scripts as they are
+        yield "", unlatinised  # letters of other scripts are kept
     for kind, reading in disguises(latin):
         yield f"_{kind}", reading
     for kind, decoded in decodings(text):
@@ -174,9 +176,9 @@ class TechniqueRule:
         technique: The family: override, hijack, persona, address, extraction, exfiltration, steering, forgery,
             obfuscation.
         severity: Whether a strong phrase blocks or is only recorded.
-        needs: The rule fires only on a text with one of these.
-        source: The regular expression of the strong phrases, over folded text; None if it has none.
-        weak_source: That of the weak phrases; None if it has none.
+        needs: The rule fires only on a text that contains one of these strings.
+        source: The regular expression of the strong phrases, over folded text; None if the rule has no strong phrases.
+        weak_source: The regular expression of the weak phrases; None if the rule has no weak phrases.
     """
 
     name: str
@@ -188,7 +190,7 @@ class TechniqueRule:
 
     @cached_property
     def pattern(self) -> re.Pattern[str] | None:
-        """The source, compiled at its first use: all of them take 60 ms."""
+        """The source, compiled at its first use, because compiling all rules takes 60 ms."""
         return None if self.source is None else re.compile(self.source)
 
     @cached_property
@@ -198,10 +200,10 @@ class TechniqueRule:
 
 
 _BEGINNING: Final = 3
-"""Characters of a need by which it is looked up. Looking for all needs one by one takes twice as long."""
+"""Needs are looked up by this many first characters; searching for all needs one by one takes twice as long."""
 
 _THROUGH_CIPHERS: Final = frozenset({"override", "extraction"})
-"""Techniques that are also searched in a text that is read backwards or rotated."""
+"""Techniques that are also searched for in the reversed and in the rotated text."""
 
 
 def beginnings_in(reading: str) -> frozenset[str]:
@@ -210,12 +212,13 @@ def beginnings_in(reading: str) -> frozenset[str]:
 
 
 def candidates(reading: str, present: frozenset[str], cipher: str = "") -> list[int]:
-    """The positions of the rules of which a folded reading holds a need, ascending.
+    """The ascending positions of the rules of which a folded reading contains a need.
 
     Args:
         reading: The text that is searched.
-        present: ``beginnings_in`` of it; with ``cipher``, of the text of which the cipher makes it.
-        cipher: One of ``CIPHERS``; only the rules that look through ciphers then count.
+        present: ``beginnings_in`` of the reading; with ``cipher``, ``beginnings_in`` of the text before the cipher was
+            applied.
+        cipher: One of ``CIPHERS``; then only rules of ``_THROUGH_CIPHERS`` techniques count.
     """
     by_beginning, beginnings, short = _needs(cipher)
     places = {at for beginning in beginnings & present for need, at in by_beginning[beginning] if need in reading}
@@ -225,7 +228,7 @@ def candidates(reading: str, present: frozenset[str], cipher: str = "") -> list[
 
 @cache
 def _needs(cipher: str) -> tuple[dict[str, list[tuple[str, int]]], frozenset[str], list[tuple[str, int]]]:
-    """The needs with the positions of their rules, by their enciphered beginning; the beginnings; and shorter needs."""
+    """The needs and their rules' positions by the need's enciphered beginning; the beginnings; the shorter needs."""
     by_beginning: dict[str, list[tuple[str, int]]] = {}
     short: list[tuple[str, int]] = []
     for at, rule in enumerate(technique_rules()):
@@ -263,14 +266,14 @@ def technique_rules() -> tuple[TechniqueRule, ...]:
     )
 
 
-# Scanner (a) of contract §17: the memory scanner, for every text that is put into a prompt or written as memory.
+# Scanner (a) of contract §17: the memory scanner, for every text that is written as memory or put into a prompt.
 
 
 INJECTION_MEMORY_VERSION: Final = 2
 
 BASE64_RUNS: Final = 256
 PRINTABLE_SHARE: Final = 0.5
-"""Share of printable characters from which on decoded bytes count as text."""
+"""Minimum share of printable characters with which decoded bytes count as text."""
 _URL_CHARS: Final = 2_048
 
 _HOMOGLYPHS: Final = str.maketrans("аеорсухіѕјαορνιε", "aeopcyxisjaopvie")
@@ -350,7 +353,7 @@ def _matching(pattern: str, flags: int = re.IGNORECASE) -> Callable[[str], bool]
 
 
 def _in_one_line(need: str, *patterns: str) -> Callable[[str], bool]:
-    """Whether some line holds all patterns, one after the other; none does in a text without ``need``."""
+    """Tests whether one line contains all patterns in order; a text without ``need`` fails the test at once."""
     steps = [re.compile(pattern).search for pattern in patterns]
 
     def holds(text: str) -> bool:
@@ -456,7 +459,7 @@ INJECTION_RECALL_VERSION: Final = 2
 
 RTL_OVERRIDE: Final = "\u202e"
 RTL_BELOW: Final = 1_024
-"""Length of a text, in characters, below which an RTL override counts as an attack and not as typography."""
+"""In texts shorter than this number of characters, an RTL override counts as an attack instead of typography."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,14 +472,14 @@ class RecallFinding:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A pattern, and what an ASCII text holds in small letters if the pattern matches: one of ``needs``."""
+    """A pattern, and ``needs``: a lower-cased ASCII text that matches the pattern contains one of them."""
 
     name: str
     needs: tuple[str, ...]
     pattern: re.Pattern[str]
 
     def fires(self, text: str, small: str | None) -> bool:
-        """Whether it matches a text; ``small`` is the text in small letters if it is ASCII."""
+        """Whether the pattern matches a text; ``small`` is the lower-cased text if it is ASCII."""
         if small is not None:
             for need in self.needs:
                 if need in small:
@@ -493,7 +496,7 @@ def _rule(name: str, pattern: str, *needs: str) -> _Rule:
 _FILLER: Final = r"(?:(?:of|the|any|your|my|these|those|other|earlier|prior)\s+){0,3}"
 
 _OF_SOMETHING: Final = r"\s+(?:of|for|on|in|to|with|from|about|at|under|behind)\s+(?!your\b|this\b)"
-"""What follows if "the rules" are those of a thing and not the reader's: "print the rules of the firewall"."""
+"""Matches what follows "the rules" if they are the rules of a thing, not of the model: "print the rules of the firewall"."""
 
 HIGH: Final = (
     _rule(
@@ -533,7 +536,7 @@ MEDIUM: Final = (
 
 
 def guard_recall(text: str) -> list[RecallFinding]:
-    """Every rule that fires, those that block first; empty for a clean text."""
+    """Every rule that fires, blocking rules first; empty for a clean text."""
     if not text:
         return []
     small = text.lower() if text.isascii() else None
@@ -551,17 +554,19 @@ INJECTION_VERSION: Final = (
 )
 """Versions of memory scanner, recall guard, techniques, decoders and look-alikes."""
 REVISION: Final = sum(map(int, INJECTION_VERSION.split(".")))
-"""Rises with each version of a scanner: views that keep findings count it in their versions."""
+"""Sum of the scanners' versions; part of the version of views that store findings."""
 
 Scanner = Literal["memory", "recall", "technique"]
 
 SPACED_LETTERS: Final = 12
-"""Minimum number of single letters in a row that count as a disguise and not as an abbreviation."""
+"""Minimum number of single letters in a row that count as a disguise instead of an abbreviation."""
 WEAK_WITHIN: Final = 1_000
-"""Maximum distance, in characters, between the beginnings of two weak phrases that count together. Instructions to play
-a role put their second phrase up to 800 characters later; two chance phrases of a long document are mostly further apart."""
+"""Maximum distance, in characters, between the beginnings of two weak phrases that count together. In instructions to
+play a role, the second phrase follows up to 800 characters later; two phrases that a long document contains by chance
+are mostly further apart.
+"""
 _NEXT_POINT: Final = re.compile(r"\n[ \t]*(?:\n|[-*+#>|\u2022]|\d{1,3}[.)])")
-"""Where a paragraph, a heading or a point of a list begins: rules of a team in a list are separate sentences."""
+"""Matches the beginning of a paragraph, heading or list item; each item in a list of team rules is a separate sentence."""
 _LETTER_SPACED: Final = re.compile(rf"(?<!\S)[^\W\d_](?: [^\W\d_]){{{SPACED_LETTERS - 1},}}(?!\S)")
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
 
@@ -572,8 +577,8 @@ class InjectionFinding:
 
     Attributes:
         scanner: The scanner: ``memory`` (§17a), ``recall`` (§17b), ``technique`` (ours).
-        category: Its category or technique.
-        pattern: Its name, with a suffix for the disguise it was found under.
+        category: The rule's category or technique.
+        pattern: The pattern's name, with a suffix that names the disguise.
         blocks: Whether the text must not be shown.
     """
 
@@ -641,7 +646,7 @@ class _Phrase:
 
 
 def _together(weak: list[_Phrase], reading: str) -> set[int]:
-    """The rules with a phrase near one of another rule: in the same point, not overlapping, at most ``WEAK_WITHIN`` away."""
+    """The rules with a phrase near another rule's phrase: same list item, at most ``WEAK_WITHIN`` apart, no overlap."""
     if len(weak) < 2:
         return set()
     rules, last = set[int](), dict[int, _Phrase]()
@@ -671,6 +676,6 @@ def _is_letter_spaced(text: str) -> bool:
 
 
 def finding_in(text: str) -> str | None:
-    """The finding of the scanners that blocks a text, as ``category/pattern``; None if it may be shown."""
+    """The finding that blocks a text, as ``category/pattern``; None if the text may be shown."""
     finding = scan(text)
     return None if finding is None else f"{finding.category}/{finding.pattern}"

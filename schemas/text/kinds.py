@@ -1,13 +1,14 @@
-"""The type of what a person writes to others, by cues of everyday language: the second stage of the classifier.
+"""Second stage of the classifier: finds the type of a chat message by cues of everyday language.
 
 The contract's classifier (``classifier.py``) needs two markers of a type and calls nearly every message of a chat
-``general``. This stage decides for those alone. Its types are those of the classifier, ``fact``, ``task``, and
-``CHATTER``: greetings, thanks, jokes, small talk and questions that say nothing themselves.
+``general``. This stage decides only for texts that the first stage calls ``general``. It knows the types of the first
+stage, ``fact``, ``task``, and ``CHATTER``: greetings, thanks, jokes, small talk and questions that say nothing
+themselves.
 
-score(type) = sum over the distinct cues found of 3 (clear), 2 (likely) or 1 (faint), each level at most twice; with
-bonuses of structure: an order at the beginning of a sentence counts for ``task``, numbers, names and definitions for
-``fact``. The highest score wins; of equal ones the type that is first in ``_ORDER``. A text without a cue is a fact
-if it says enough, else chatter.
+score(type) = sum over the distinct cues found of 3 (clear), 2 (likely) or 1 (faint), each level at most twice, plus
+bonuses for structure: an imperative at the beginning of a sentence counts for ``task``; numbers, names and definitions
+count for ``fact``. The highest score wins; on a tie, the type that comes first in ``_ORDER``. A text without cues is a
+fact if it is long enough, else chatter.
 
 Invariant: pure; word lists are data (``kinds.toml``). A changed list or weight is a new ``VERSION``.
 """
@@ -32,18 +33,19 @@ _LITERAL: Final = re.compile(r"(?:[^\\()\[\].?*+{}|^$](?![?*+{]))*")
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A word or phrase that speaks for a type.
+    """A word or phrase that is evidence for a type.
 
     Attributes:
         pattern: The regular expression.
-        openings: Literals; every match begins with one of them. Looking for them costs a fiftieth of a search.
+        openings: Literals; every match begins with one of them. Searching for them takes a fiftieth of the pattern's
+            time.
     """
 
     pattern: re.Pattern[str]
     openings: tuple[str, ...]
 
     def count(self, prose: str) -> int:
-        """The number of its matches in lower-cased prose."""
+        """The number of matches in lower-cased prose."""
         for opening in self.openings:
             if opening in prose:
                 return len(self.pattern.findall(prose))
@@ -109,7 +111,7 @@ FACT: Final = "fact"
 TASK: Final = "task"
 _WEIGHTS: Final = {"clear": 3.0, "likely": 2.0, "faint": 0.5}
 _EACH: Final = 2
-"""Cues of a level that count: a long text does not win by its length."""
+"""Maximum number of cues of a level that count, so that a long text does not win by its length."""
 _ORDER: Final = ("emotional", "preference", TASK, "problem", "decision", "milestone", FACT, CHATTER)
 _ORDERS: Final = 4.0
 """Score of ``task`` for a sentence that begins with an order ("Book a room")."""
@@ -117,19 +119,25 @@ _NUMBERS: Final = 1.0
 _NAMES: Final = 0.5
 _DEFINES: Final = 1.0
 _ASKS: Final = 3.0
-"""Score of ``CHATTER`` for a text that only asks and requests nothing."""
+"""Score of ``CHATTER`` for a text that only asks a question and requests nothing."""
 _FEW_WORDS: Final = 5
-"""Words up to which a text without numbers is rather chatter; with 4 more chatter is kept, with 6 more else is lost."""
+"""A text without numbers and with at most this many words tends to chatter. With a limit of 4, more chatter is kept;
+with 6, more other texts are lost.
+"""
 _FEW: Final = 1.0
 _ALONE: Final = 4.0
-"""Score of ``CHATTER`` for a text of greetings, thanks and the like with at most so many words beside them."""
+"""Score of ``CHATTER`` for a text of greetings or thanks with at most so many other words."""
 _SMALL_TALK: Final = 8
-"""Words up to which a text that mentions cake or the weather is small talk; a longer one says something of them."""
+"""A text that mentions cake or the weather is small talk up to this number of words; a longer text states something
+about them.
+"""
 _IN_PASSING: Final = 0.25
 _MARKS: Final = 1.5
-"""Weight of a marker of the classifier, of which two count as well."""
+"""Weight of a marker of the first stage; at most two markers count."""
 _FACT_SHARE, _FACT_MOST = 0.3, 2.4
-"""Every statement has cues of a fact, so that they count less, and less in sum than one clear cue of another type."""
+"""Weight of a cue of ``fact``. Every statement has such cues, so all of them together count less than one clear cue of
+another type.
+"""
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?;])\s+|\n+")
 _WORD: Final = re.compile(r"\w+(?:’\w+)*")
 _NAME: Final = re.compile(r"(?<![.!?:;])\s[A-ZÄÖÜÉ][\w-]{2,}")
@@ -141,7 +149,7 @@ _NAMED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _KindCues:
-    """Compiled cues: type → level → pattern, and the pattern of an order."""
+    """Compiled cues: type → level → pattern, and the pattern of an imperative."""
 
     levels: Mapping[str, Mapping[str, re.Pattern[str]]]
     order: re.Pattern[str]
@@ -149,14 +157,14 @@ class _KindCues:
 
 
 def kind_of(text: str) -> str:
-    """The type of a text: one of the classifier's, ``fact``, ``task``, or ``CHATTER``."""
+    """The type of a text: a type of the first stage, ``fact``, ``task``, or ``CHATTER``."""
     scores = scores_of(text)
-    best = max(_ORDER, key=lambda kind: scores[kind])  # the first of equals
+    best = max(_ORDER, key=lambda kind: scores[kind])  # on a tie, the first
     return best if scores[best] else CHATTER
 
 
 def kind_of_turns(turns: Iterable[str]) -> str:
-    """The type of an exchange: that of the turn with the highest score; ``CHATTER`` if all turns are."""
+    """The type of the turn with the highest score in an exchange; ``CHATTER`` if all turns are chatter."""
     best, most = CHATTER, 0.0
     for turn in turns:
         kind = kind_of(turn) if turn.strip() else CHATTER
@@ -166,7 +174,7 @@ def kind_of_turns(turns: Iterable[str]) -> str:
 
 
 def scores_of(text: str) -> dict[str, float]:
-    """The score of each type, see the module."""
+    """The score of each type, by the formula in the module's docstring."""
     plain = _plain(text)
     words = _WORD.findall(plain)
     cues = _cues()

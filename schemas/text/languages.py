@@ -31,7 +31,7 @@ class DatePattern:
         rule: How ``dates`` resolves a match: day, ago, ahead, previous, this, following or date.
         offset: For ``day``: days from the day of the text.
         pattern: Compiled, over folded text.
-        needs: A text without any of these substrings cannot match. Their check costs 0.2 µs, the pattern 3 µs.
+        needs: A text without any of these substrings cannot match. This check takes 0.2 µs, the pattern 3 µs.
     """
 
     rule: str
@@ -48,16 +48,17 @@ class Language:
         time_words: Words of time expressions, including weekdays and unambiguous months.
         numbers: Number word → number, in expressions such as "two weeks ago".
         months: Name → 1..12.
-        ambiguous_months: Names of months that are also other words ("may", "march"); they count only within a date.
+        ambiguous_months: Names of months that are also other words ("may", "march"); they count as months only within a
+            date.
         weekdays: Name → 0 (Monday)..6.
         asks_assistant: Matches a question about what the assistant said or did, but not a request to do something.
         addresses: A text without any of these substrings does not match ``asks_assistant``.
-        date_needs: A text without any of these substrings names no day by any of ``dates``.
+        date_needs: A text without any of these substrings matches no pattern of ``dates``.
         opens_question: Words with which a question or a request begins.
-        subjects: Words that make a sentence of a list of words: pronouns, and verbs that have few forms.
+        subjects: Words that distinguish a sentence from a list of keywords: pronouns, and verbs that have few forms.
         asks_indirectly: Matches a sentence that asks without a question mark ("I wonder where").
         begins: Matches words for the first part of a month or year ("early").
-        closes: Matches words for its last part ("late").
+        closes: Matches words for the last part of a month or year ("late").
     """
 
     code: str

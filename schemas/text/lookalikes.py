@@ -1,8 +1,8 @@
 """Folds characters that look like Latin letters, and removes invisible ones.
 
-Invariant: pure and linear in the text; folding never joins two lines. Look-alikes are mapped in both cases, because the
-lower case of a Cyrillic capital can look like no Latin letter. Ranges of format characters are written out, since
-computing them at import costs 0.2 s (a test compares them with ``unicodedata``).
+Invariant: pure and linear in the text; folding never joins two lines. Capital and small look-alikes are mapped
+separately, because the small form of a look-alike Cyrillic capital may not look like a Latin letter. Ranges of format
+characters are written out, since computing them at import costs 0.2 s (a test compares them with ``unicodedata``).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ INVISIBLE: Final = re.compile(f"[{FORMAT_CHARACTERS}{HANGUL_FILLERS}]")
 EMOJI_JOINER: Final = re.compile(
     "(?<=[\u2190-\u2bff\ufe0f\U0001f000-\U0001faff])\u200d(?=[\u2190-\u2bff\U0001f000-\U0001faff])"
 )
-"""The joiner between two emoji, which makes one sign of them, as in a woman at a laptop; it hides no text."""
+"""The joiner that combines two emoji into one sign (a woman at a laptop); it hides no text."""
 UNSEEN: Final = re.compile(
     f"[{FORMAT_CHARACTERS}{HANGUL_FILLERS}\uffa0\u034f\u17b4\u17b5\u180b-\u180d\u180f\ufe00-\ufe0f\u2800\U000e0100-\U000e01ef"
     "\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff]"
 )
 """``INVISIBLE``, variation selectors, blanks of other scripts, and private-use characters."""
 BREAKING: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-"""Runs of white space and control characters, each replaced by one blank."""
+"""Matches runs of white space and control characters; each run is replaced by one blank."""
 
 _LOOKALIKE_PAIRS: Final = (
     "АaВbЕeЅsІiЈjКkМmНhОoРpСcТtУyХxҮyԌgԚqԜwҺhӀlаaеeѕsіiјjкkмmоoрpсcтtуyхxһhԁdԛqԝwѵvүyӏl"  # Cyrillic
@@ -69,7 +69,7 @@ def folded(text: str) -> str:
 
 
 def unspaced(text: str) -> str | None:
-    """``text`` with the blanks in letter-spaced passages removed; None if absent.
+    """``text`` with the blanks in letter-spaced passages removed; None if there are no such passages.
 
     Two blanks inside such a passage separate words.
     """

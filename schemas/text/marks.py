@@ -1,7 +1,7 @@
-"""What two texts must have in common to say the same: numbers, dates, weekdays, names and negations.
+"""Compares the marks of two texts (numbers, dates, weekdays, names, negations), which must agree if the texts mean the same.
 
-Texts that differ in one of them alone have nearly the same words and vectors ("Deploy day is Thursday", "Deploy day
-changes from Thursday to Tuesday": cosine .90), so neither decides whether one repeats the other.
+Texts that differ only in a mark have nearly the same words and vectors ("Deploy day is Thursday", "Deploy day changes
+from Thursday to Tuesday": cosine .90), so words and vectors cannot show whether one text repeats the other.
 
 Invariant: pure; the list of words is data (``marks.toml``). A changed rule or list is a new ``VERSION``.
 """
@@ -24,7 +24,7 @@ _SENTENCE_ENDS: Final = (".", "!", "?", ":", "\n")
 
 
 def marks_of(text: str) -> set[str]:
-    """Numbers, versions, dates, weekdays, negations, words that turn a statement, and names within a sentence, folded.
+    """Numbers, versions, dates, weekdays, negations, words that reverse a statement, and names inside sentences, folded.
 
     Numbers are compared by value: ``30s`` and ``0.5 min`` are one mark.
     """
@@ -33,10 +33,10 @@ def marks_of(text: str) -> set[str]:
 
 
 def same_marks(text: str, other_text: str) -> bool:
-    """Whether two texts may say the same.
+    """Whether two texts may mean the same.
 
-    They have the same numbers, dates, weekdays and negations. Neither has a name, in a sentence or at its beginning, that
-    is not a word of the other. They have no different words of direction, degree and time; the one may have more.
+    They have the same numbers, dates, weekdays and negations. Every name in one text is a word of the other text. Their
+    words of direction, degree and time are equal, or one text has only some of the other's.
     """
     return agree(marks_by_kind(text), marks_by_kind(other_text))
 
@@ -53,7 +53,7 @@ class Marks:
 
 
 def agree(marks: Marks, other_marks: Marks) -> bool:
-    """``same_marks`` of two texts whose marks are known, for one text that is compared with many."""
+    """``same_marks`` for texts whose marks are computed already, to compare one text with many."""
     if marks.values != other_marks.values or (
         marks.turning - other_marks.turning and other_marks.turning - marks.turning
     ):
@@ -85,7 +85,7 @@ def marks_by_kind(text: str) -> Marks:
 
 @cache
 def _lists() -> tuple[frozenset[str], frozenset[str]]:
-    """Negations, and words that turn a statement."""
+    """Negations, and words that reverse a statement."""
     data = tomllib.loads(resources.files(__package__).joinpath("marks.toml").read_text("utf-8"))
     negations, turning = (
         frozenset(word for words in data[name].values() for word in words.split()) for name in ("negations", "turning")

@@ -1,12 +1,12 @@
 """Finds credentials in a text by the formats of their issuers, and replaces them.
 
-Why: what is stored is recalled into prompts, exported and backed up. Every way into the journal asks this module
-(``services/journal/intake/secrets``), and learning asks it before it repeats a text.
+Stored text is recalled into prompts, exported and backed up. Therefore every write to the journal is checked here
+(``services/journal/intake/secrets``), and so is every text that learning repeats.
 
-Invariants: pure, and linear in the text. Only formats count that are seldom anything else: the prefix of an issuer, a
-frame, or a value with letters and digits that is assigned to the name of a password or key. A password in plain words is
-not found. A text without credentials is returned as it is, and a replaced text has none. The formats are data:
-``secrets.toml``.
+Invariants: pure, and linear in the text. Only formats with few false positives count: the prefix of an issuer, a frame,
+or a value with letters and digits that is assigned to the name of a password or key. A password in plain words is not
+found. A text without credentials is returned unchanged, and the result of a replacement contains no credentials. The
+formats are data: ``secrets.toml``.
 """
 
 from __future__ import annotations
@@ -28,16 +28,20 @@ REDACTED: Final = "[redacted:"
 NOTICE: Final = REDACTED + " {kind}]"
 """Replaces a credential."""
 LEAST_BYTES: Final = 15
-"""Length of the shortest credential but passwords: ``xoxb-`` and ten characters."""
+"""Minimum length of a credential other than a password: ``xoxb-`` and ten characters."""
 _IN_PIECE: Final = r"[^ \t\r\n\"'`,;:<>{}()\[\]|\\]"
-"""A character of a piece, of which a credential has no others."""
+"""Matches a character of a piece; a credential consists of such characters only."""
 _LONG_PIECE: Final = "|".join(
     f"{_IN_PIECE}{{{before}}}[0-9A-Z]{_IN_PIECE}{{{LEAST_BYTES - 1 - before}}}" for before in range(LEAST_BYTES)
 )
-"""``LEAST_BYTES`` characters of a piece with a digit or capital letter among them."""
+"""Matches ``LEAST_BYTES`` characters of a piece, at least one of them a digit or capital letter."""
 _URL: Final = "://"
 _BY_NAME: Final = rf"passw|passphrase|{_URL}(?s:.)*@"
 """Credentials that may be short."""
+_ASSIGNED: Final = (
+    r"(?:secret|key|token)[\"'\]\\]{0,4}\s{0,3}(?:=>|:=|=|:)\s{0,3}[\"'`\\]{0,2}[^\s\"'`,;<>{}()\[\]|\\]{16}"
+)
+"""A value with colons in it, which divide it into pieces that may each be short, assigned to the name of a key."""
 _BREAK: Final = re.compile(r"\n\s*")
 
 
@@ -55,9 +59,10 @@ class Format:
     """One kind of credentials.
 
     Attributes:
-        kind: Its name in notices.
-        needs: The pattern is only tried on a text with one of these, in small letters.
-        source: The regular expression; a group ``secret`` is the credential, if there is one.
+        kind: Name of the credential in notices.
+        needs: The pattern is only tried if the lower-cased text contains one of these strings.
+        source: The regular expression; if it has a group ``secret``, that group is the credential, else the whole
+            match.
     """
 
     kind: str
@@ -71,22 +76,23 @@ class Format:
 
 
 def may_hold_secrets(text: bytes, but: str = "") -> bool:
-    """Whether a text, in UTF-8 or as JSON, has to be searched; 0.6 µs for 600 bytes, where a search takes 30.
+    """Whether a text, in UTF-8 or as JSON, has to be searched; takes 0.6 µs for 600 bytes, a search 30 µs.
 
-    It is searched if it has a need of any format, and either speaks of a password or has a piece without blanks of
-    ``LEAST_BYTES`` with a digit or capital letter, as every other credential is.
+    A text is searched if it has a need of any format and also mentions a password or has a piece of ``LEAST_BYTES``
+    without blanks and with a digit or capital letter, which all other credentials have.
 
     Args:
         text: The text.
-        but: An id in it that is not searched.
+        but: An id in the text that is not searched.
     """
-    decoded = text.decode()
     named, suspicious = _hints()
-    return named(decoded.lower()) and suspicious(decoded.replace(but, "") if but else decoded)
+    if not named(text.lower() if text.isascii() else text.decode().lower()):
+        return False
+    return suspicious(text.decode().replace(but, "") if but else text)
 
 
 def find_secrets(text: str) -> list[Secret]:
-    """The credentials in ``text`` in their order; of overlapping ones the first, with the end of the last."""
+    """The credentials in ``text``, in order; overlapping credentials are merged under the kind of the first."""
     lowered = text.lower()
     matches: list[Secret] = []
     for format_ in formats():
@@ -94,7 +100,9 @@ def find_secrets(text: str) -> list[Secret]:
             group = "secret" if "secret" in format_.pattern.groupindex else 0
             matches += [Secret(format_.kind, *match.span(group)) for match in format_.pattern.finditer(text)]
     secrets: list[Secret] = []
-    for secret in sorted(matches, key=lambda match: match.start):  # stable: at one place the earlier format
+    for secret in sorted(
+        matches, key=lambda match: match.start
+    ):  # stable: of two matches at one position, the earlier format comes first
         if secrets and secret.start < secrets[-1].end:
             secrets[-1] = replace(secrets[-1], end=max(secrets[-1].end, secret.end))
         else:
@@ -108,7 +116,7 @@ def kinds_of(secrets: list[Secret]) -> tuple[str, ...]:
 
 
 def without(text: str, secrets: list[Secret]) -> str:
-    """``text`` with a notice in the place of each of the credentials that ``find_secrets`` found in it."""
+    """``text`` with a notice in place of each credential that ``find_secrets`` found."""
     pieces, last = [], 0
     for secret in secrets:
         pieces += [text[last : secret.start], NOTICE.format(kind=secret.kind)]
@@ -127,10 +135,11 @@ def formats() -> tuple[Format, ...]:
 
 
 @cache
-def _hints() -> tuple[Callable[[str], bool], Callable[[str], bool]]:
+def _hints() -> tuple[Callable[[str | bytes], bool], Callable[[str | bytes], bool]]:
     """Whether a text in small letters has a need, and whether a text has a short or a long credential's form.
 
-    A need that begins a credential has to begin a long piece. Both are one pass of an engine without backtracking.
+    A need that is a credential's prefix must begin a long piece. Each check is one pass of a regular-expression engine
+    without backtracking.
     """
     begins: dict[str, bool] = {}
     for one in formats():
@@ -141,8 +150,8 @@ def _hints() -> tuple[Callable[[str], bool], Callable[[str], bool]]:
         f"{re.escape(need)}{_IN_PIECE}{{{max(0, LEAST_BYTES - len(need))}}}" if alone else re.escape(need)
         for need, alone in begins.items()
     ]
-    return _searched("|".join([*needs, _URL])), _searched(f"(?i:{_BY_NAME})|{_LONG_PIECE}")
+    return _searched("|".join([*needs, _URL])), _searched(f"(?i:{_BY_NAME}|{_ASSIGNED})|{_LONG_PIECE}")
 
 
-def _searched(pattern: str) -> Callable[[str], bool]:
+def _searched(pattern: str) -> Callable[[str | bytes], bool]:
     return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex")).isinstance_python

@@ -1,7 +1,7 @@
-"""Text as the contradiction rule compares it: sentences of tokens, numbers with their units, negations apart.
+"""Splits text for the contradiction rule: into sentences of tokens, with numbers joined to their units and negations marked.
 
-Invariant: pure; two spellings of one value (``30s``, ``30 seconds``, ``0.5 min``) are one token, and a token keeps
-its own spelling for people.
+Invariant: pure; all spellings of a value (``30s``, ``30 seconds``, ``0.5 min``) have the same key, and a token keeps
+its spelling for people.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ UNITS: Final[dict[str, tuple[str, float]]] = {
 """Unit → the measure, and its value in the base unit of that measure."""
 
 MAX_CHARS: Final = 2_000
-"""Characters of a text that are compared; a summary is at most as long."""
+"""Maximum number of characters of a text that are compared; the maximum length of a summary."""
 MAX_SENTENCES: Final = 32
 MAX_TOKENS: Final = 64
-"""Maximum tokens of a text, and of a sentence; longer ones are left out, since aligning takes quadratic time."""
+"""Maximum tokens of a text and of a sentence; longer ones are not compared, because alignment takes quadratic time."""
 
 
 class TokenKind(StrEnum):
@@ -85,7 +85,7 @@ class Token:
         kind: Its kind.
         shown: Its spelling, folded.
         value: Value of a number in its base unit, else 0.
-        measure: What the number measures (time, bytes …), empty if it has no unit.
+        measure: What the number measures (time, bytes …), empty if the number has no unit.
     """
 
     key: str
@@ -97,7 +97,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence: its tokens, and whether it asks."""
+    """A sentence: its tokens, and whether it is a question."""
 
     tokens: tuple[Token, ...]
     asks: bool
@@ -134,12 +134,12 @@ _GROUPED: Final = re.compile(r"\d{1,3}(?:[.,]\d{3})+\Z")
 
 
 def values_of(text: str) -> set[str]:
-    """The keys of the numbers, versions, dates, weekdays and negations of a whole text, however long it is."""
+    """The keys of the numbers, versions, dates, weekdays and negations of a whole text of any length."""
     return {token.key for token in _tokens(_folded(text)) if token.kind is not TokenKind.WORD}
 
 
 def sentences_of(text: str) -> list[Sentence]:
-    """The sentences of a text that are not empty."""
+    """The non-empty sentences of a text."""
     sentences = []
     for part in _SENTENCE_END.split(_folded(text[:MAX_CHARS])):
         tokens = tuple(_tokens(part))
@@ -149,7 +149,7 @@ def sentences_of(text: str) -> list[Sentence]:
 
 
 def stem(word: str) -> str:
-    """A word without the ``s`` of plural and third person, under its usual name."""
+    """A word without the ``s`` of plural and third person, with synonyms replaced by one common word."""
     word = ALIASES.get(word, word)
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
 

@@ -1,7 +1,7 @@
-"""Recognises texts in other languages than English by their most frequent words: ``language/stop_words.json``.
+"""Recognises texts in languages other than English by their most frequent words: ``language/stop_words.json``.
 
-Invariant: pure, read once, from the package alone; the same words always give the same language. A change is a new
-``analyzer.VERSION``, because texts are indexed under the stems of their language, too.
+Invariant: pure; the lists are read once, from the package alone, so the same words always give the same language. A
+change of a list is a new ``analyzer.VERSION``, because texts are also indexed under the stems of their language.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from importlib import resources
 from typing import Final
 
 CLEARLY_SHOWN: Final = 2
-"""Number of different stop words, absent from English, that prove a language; one ("war room") is not enough."""
+"""Number of different non-English stop words that prove a language; one is not enough, because the English "war room"
+contains the German "war".
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignLanguage:
-    """A language beside English.
+    """A language other than English.
 
     Attributes:
         code: ISO 639-1.
@@ -53,13 +55,13 @@ def stop_words_of(code: str) -> frozenset[str]:
 
 @cache
 def _english() -> frozenset[str]:
-    """Words of English and of programs. If another language has the same word, it is evidence for neither."""
+    """Words of English and of program code. They are no evidence for another language that has the same word."""
     return english_stop_words().union(_data()["en"]["ambiguous"].split())
 
 
 @cache
 def foreign_languages() -> tuple[ForeignLanguage, ...]:
-    """Every language beside English that there is data for; the first wins a tie."""
+    """Every language other than English for which the package has data; the first wins a tie."""
     return tuple(
         ForeignLanguage(code, data["stemmer"], frozenset(data["words"].split()))
         for code, data in _data().items()

@@ -1,13 +1,13 @@
-"""Further terms that a query is looked up under: other forms of its words, and words meant by unknown ones.
+"""Finds further terms for a query: other forms of its words, and likely corrections of words that occur nowhere.
 
 A writer may have meant the other form of an identifier, the long form of a short name, or a word without the typo.
 
-There is no dictionary of the words in the index, because it would keep erased words: the index stores hashes of
-terms. So every word one edit away is generated and looked up (Norvig, "How to Write a Spelling Corrector"); the first
-letter is taken as right, which halves them.
+The index stores hashes of terms instead of words, because a dictionary would keep erased words. So every word one edit
+away is generated and looked up (Norvig, "How to Write a Spelling Corrector"); the first letter is assumed to be right,
+which halves the number of candidates.
 
-Invariant: pure, for queries only, so a change rebuilds nothing. Further terms count ``SHARE`` of what a term of the query
-counts, so an entry with the word itself stands higher.
+Invariant: pure, for queries only, so a change needs no rebuild of a view. A further term has ``SHARE`` of the weight of
+the query's own term, so that an entry with the word itself ranks higher.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .analyzer import Analyzer, parts_of, without_marks
 from .vocabulary import vocabulary
 
 SHARE: Final = 0.5
-"""Of the gain of a term."""
+"""Weight of a further term, as a share of the weight of the query's own term."""
 MAX_REPLACED: Final = 4
-"""Words of a query that are replaced; each costs about a millisecond."""
+"""Maximum number of words of a query that are replaced; each takes about a millisecond."""
 MAX_MEANT: Final = 3
-"""Words that replace one, those of most entries first."""
+"""Maximum number of replacements of a word; words of the most entries come first."""
 MIN_TYPO: Final = 4
 """Minimum number of letters of a word that may have a typo; shorter words are one edit away from too many others."""
 MAX_TYPO: Final = 24
@@ -36,13 +36,13 @@ _ALPHABETS: Final = ("abcdefghijklmnopqrstuvwxyz", "абвгдежзийклмн
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How a query words things.
+    """The words of a query and their other forms.
 
     Attributes:
-        forms: Further terms that are always looked up, and the term of the word that each is a form of: stems of the
-            query's language, words without their accents.
-        written: The word behind a term, as written.
-        analyzer: Gives the terms of other words; None to replace none.
+        forms: Further term that is always looked up → term of the word of which it is a form: stems of the query's
+            language, words without their accents.
+        written: Term → its word, as written.
+        analyzer: Computes the terms of replacements; None to replace no word.
     """
 
     forms: Mapping[int, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ def short_names() -> Mapping[str, Sequence[str]]:
 def meant_by(word: str) -> Iterator[list[str]]:
     """Folded words to look up instead of a word that occurs nowhere, in groups; the nearest group comes first.
 
-    A word of the English vocabulary, and one with digits, is not taken as a typo: ``E-4712`` is not ``E-4711``.
+    A word that is in the English vocabulary or has digits does not count as a typo: ``E-4712`` is not ``E-4711``.
 
     Args:
         word: As written, in NFKC.
@@ -88,7 +88,7 @@ def meant_by(word: str) -> Iterator[list[str]]:
 
 
 def one_edit_away(word: str) -> list[str]:
-    """Every word with the same first letter that lacks a letter, has one more or another one, or swaps two neighbours."""
+    """Every word with the same first letter that differs by one deletion, insertion, replacement or swap of neighbours."""
     letters = next((alphabet for alphabet in _ALPHABETS if word[0] in alphabet), "")
     near: dict[str, None] = {}
     for at in range(1, len(word) + 1):

@@ -1,4 +1,4 @@
-"""Splits words into word pieces of BERT's uncased vocabulary, for the static table of late interaction.
+"""Splits words into word pieces of BERT's uncased vocabulary, for the static vectors of late interaction.
 
 The model's tokenizer is not used, because a fold must give the same rows on a node without weights
 (docs/adr/0008-turns.md). For words of letters and digits the result is the same (a test compares them). Invariant:
@@ -16,7 +16,7 @@ from .vocabulary import vocabulary
 
 VERSION: Final = 2
 MAX_WORD: Final = 100
-"""Maximum length of a word in characters; BERT does not know longer ones."""
+"""Maximum length of a word in characters; BERT treats longer words as unknown."""
 PASSAGE_WORDS: Final = 165
 """Number of words of a passage; two passages cover a summary of 2,000 characters. Recall@10 (@5) on messages of 157 words on
 average, joined from development turns: two passages of 110 words .854 (.798), three .877 (.819), two of 165 .888
@@ -27,7 +27,7 @@ _PREFIX: Final = "##"
 
 
 def pieces_of(word: str) -> tuple[int, ...]:
-    """Ids of the pieces of a folded word; none for a stop word or a word that the vocabulary cannot express."""
+    """Ids of the pieces of a folded word; empty for a stop word or a word that the vocabulary cannot express."""
     return () if len(word) > MAX_WORD else _pieces(word)
 
 
@@ -45,7 +45,7 @@ def _pieces(word: str) -> tuple[int, ...]:
 
 
 def _cut(word: str) -> tuple[int, ...]:
-    """Greedy, longest match first (Wu et al., 2016)."""
+    """Split greedily, longest match first (Wu et al., 2016)."""
     known = vocabulary()
     pieces: list[int] = []
     start = 0

@@ -1,7 +1,7 @@
-"""Registering agents and crews: their settings, whole, as control entries; whether an agent's memory is on.
+"""Registers agents and crews: each registration is a control entry with all settings. Knows whether an agent's memory is on.
 
-Invariant: OWNER and ADMIN register; an agent may read its own settings and its crew's; a foreign agent and an unknown one
-look alike. Memory is off unless a registration turns it on.
+Invariant: OWNER and ADMIN register; an agent may read its own settings and its crew's; the answer for another agent is
+the same as for an unknown agent. Memory is off unless a registration turns it on.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Agents:
     async def enable_on_first_write(self, principal: Principal, workspace_id: str, agent_id: str) -> bool:
         """Whether the token's agent may write its memory; an unregistered one is registered with its memory on.
 
-        Two first writes at once record one registration, because its id follows from the agent.
+        Two simultaneous first writes record one registration, because its id is derived from the agent.
 
         Raises:
             BrokerUnavailable: If the registration could not be recorded.
@@ -71,11 +71,11 @@ class Agents:
             return await self._register(caller, AgentRegistered.model_validate(given))
 
     async def update(self, caller: Caller, request: ops.UpdateAgentRequest) -> ops.AgentAnswer:
-        """Record an agent's settings with those that are given; returns once they can be read.
+        """Change the given settings of an agent; returns once they can be read.
 
         Raises:
             NotFound: If it is not registered.
-            ViewsBehind: If the views do not show the change before this one in time.
+            ViewsBehind: If the views do not show the previous change in time.
         """
         async with self._changing:
             await self._node.views.wait_for(self._last_change, self._node.wait_s, AGENTS_PROJECTION)
@@ -90,7 +90,7 @@ class Agents:
         """An agent's settings.
 
         Raises:
-            NotFound: If none is registered, or it is another's than the token's.
+            NotFound: If it is not registered, or the token may not read it.
         """
         own = caller.administers or request.agent_id == caller.principal.agent_id
         known = await self._registry.agent(caller.workspace_id, request.agent_id) if own else None
@@ -128,12 +128,12 @@ class Agents:
             return await self._register_crew(caller, crew)
 
     async def update_crew(self, caller: Caller, request: ops.UpdateCrewRequest) -> ops.CrewAnswer:
-        """Record a crew's settings with those that are given; returns once they can be read.
+        """Change the given settings of a crew; returns once they can be read.
 
         Raises:
             NotFound: If it is not registered.
             RegisteredMeanwhile: If its last registration is not the expected one.
-            ViewsBehind: If the views do not show the change before this one in time.
+            ViewsBehind: If the views do not show the previous change in time.
         """
         async with self._changing:
             await self._node.views.wait_for(self._last_change, self._node.wait_s, AGENTS_PROJECTION)
@@ -163,7 +163,7 @@ class Agents:
         """A crew's settings.
 
         Raises:
-            NotFound: If none is registered, or it is another's than the token's.
+            NotFound: If it is not registered, or the token may not read it.
         """
         own = caller.administers or request.crew_id == caller.principal.crew_id
         known = await self._registry.crew(caller.workspace_id, request.crew_id) if own else None

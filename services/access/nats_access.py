@@ -1,7 +1,7 @@
-"""Agents on NATS: the users of the managed broker follow the tokens of the journal.
+"""Keeps the managed broker's users for agents equal to the tokens in the journal.
 
-Invariants: every user there has a valid token and reaches only the subject of its workspace, crew and agent. The password is
-the token itself; the broker gets a bcrypt hash of it. A change that the broker refuses is sent again until it is accepted.
+Invariants: every user has a valid token and can use only the subject of its workspace, crew and agent. The password is
+the token itself; the broker gets a bcrypt hash of it. A change that the broker refuses is retried until it is accepted.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from ..journal.broker.config import AgentUser
 from ..parts import Part
 
 BCRYPT_ROUNDS: Final = 4
-"""The least there is: a token is 256 random bits and needs no slow hash, and the server pays at each connection (1 ms)."""
+"""Minimum cost of bcrypt: a token of 256 random bits needs no slow hash, and the server computes it at each connection
+(1 ms).
+"""
 RETRY_S: Final = 2.0
-"""Seconds until a change that the broker did not take is sent again."""
+"""Seconds until a refused change is retried."""
 SETTLE_S: Final = 40.0
 """Seconds to wait for a change: two reloads of at most 15 s, or a server that is restarting; usually 50 ms."""
 
@@ -32,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 def bcrypt_hash(token: str) -> str:
     """The hash of a token that nats-server gets; takes 1 ms."""
-    import bcrypt  # here: nothing else needs it, and it adds to every start
+    import bcrypt  # imported late, because only this function needs it
 
     return bcrypt.hashpw(token.encode(), bcrypt.gensalt(BCRYPT_ROUNDS)).decode()
 
@@ -48,7 +50,7 @@ def nats_user(bound: Principal, hashed: str) -> AgentUser:
 
 
 def broker_not_ours(bound: Principal) -> BrokerNotOurs:
-    """Why a node with ``--nats`` makes no NATS users, and how to configure its broker instead."""
+    """The error for a node with ``--nats``, which cannot create NATS users; it says how to configure the broker instead."""
     subject = ingest_subject(str(bound.workspace_id), bound.crew_id, str(bound.agent_id))
     agent = (
         f'AGENT-{bound.agent_id}: {{users: [{{user: {bound.agent_id}, password: "BCRYPT HASH", permissions: '
@@ -64,7 +66,7 @@ def broker_not_ours(bound: Principal) -> BrokerNotOurs:
 
 
 class NatsUsers(Part):
-    """Keeps the users of a managed broker, which is started, equal to those that are wanted."""
+    """Keeps the users of a running managed broker equal to the wanted users."""
 
     def __init__(self, broker: ManagedBroker, *, retry_s: float = RETRY_S, settle_s: float = SETTLE_S) -> None:
         self._broker = broker
@@ -82,12 +84,12 @@ class NatsUsers(Part):
         return self._broker.url
 
     def want(self, users: Sequence[AgentUser]) -> None:
-        """Want exactly these users from now on; the broker is reloaded in the background."""
+        """Set the wanted users; the broker is reloaded in the background."""
         self._wanted = tuple(sorted(users, key=lambda user: user.name))
         self._due.set()
 
     async def start(self) -> None:
-        """Send the present users to the broker, then follow changes.
+        """Send the current users to the broker, then follow changes.
 
         Raises:
             BrokerError: If it refuses.
@@ -96,16 +98,16 @@ class NatsUsers(Part):
         self._task = asyncio.create_task(self._follow(), name="nats-users")
 
     async def stop(self) -> None:
-        """Follow no longer."""
+        """Stop following changes."""
         task, self._task = self._task, None
         if task is not None:
             await end_task(task)
 
     async def settled(self, name: str) -> None:
-        """Return once the broker has the user ``name``, or has dropped it, as wanted.
+        """Return once the broker has added or removed the user ``name``, as wanted.
 
         Raises:
-            BrokerUnavailable: If that takes too long; attempts go on.
+            BrokerUnavailable: If that takes too long; attempts continue.
         """
         try:
             async with asyncio.timeout(self._settle_s), self._told:

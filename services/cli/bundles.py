@@ -88,7 +88,7 @@ def _write(out: Path, answer: BundleAnswer) -> None:
 
 
 def _read(path: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Files as the service takes them, and what was skipped.
+    """The files for the request, and the skipped files.
 
     Raises:
         EntryTooLarge: If the files have more than 32 MiB, or there are too many.

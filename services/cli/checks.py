@@ -1,7 +1,7 @@
-"""``doctor`` and its checks, one function each: whether this machine and this journal are well, and the next step if not.
+"""``doctor`` and its checks of this machine and this journal, one function each; a problem names the next step.
 
-Invariant: a check changes nothing and starts nothing, except that it binds a free port for a moment; one that breaks is
-itself a finding.
+Invariant: a check changes and starts nothing, except that it briefly binds a free port; a check that raises an error is
+reported as a finding.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ OK, WARN, FAIL = CheckVerdict
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """What a check found.
+    """The result of a check.
 
     Attributes:
-        check: What was checked.
+        check: Name of the check.
         verdict: ok, warn (works, but not well or not for long) or fail.
-        found: What is the case.
-        next_step: What to do; empty if nothing.
+        found: The observation.
+        next_step: What to do; empty if there is nothing to do.
     """
 
     check: str
@@ -143,7 +143,7 @@ def check_data_dir(settings: Settings, where: Where) -> Iterator[CheckFinding]:
 
 
 def check_views(settings: Settings, where: Where) -> Iterator[CheckFinding]:
-    """The file of the views can be opened, and no older file was kept beside it.
+    """Check that the views' file can be opened, and that no older file is kept next to it.
 
     The file is not opened while a process owns the data directory: that process has it open, or is about to.
     """
@@ -189,7 +189,7 @@ def check_views(settings: Settings, where: Where) -> Iterator[CheckFinding]:
 
 
 def check_parts(settings: Settings, where: Where) -> Iterator[CheckFinding]:
-    """Every file of a view or a reactor holds one that can be loaded."""
+    """Check that every module of a view or a reactor can be loaded."""
     from ...consumers.discovery import discover_projections, discover_reactors
 
     yield CheckFinding("parts", OK, f"{len(discover_projections())} views, {len(discover_reactors())} reactors")
@@ -216,7 +216,7 @@ def check_ollama(settings: Settings, where: Where) -> Iterator[CheckFinding]:
 
 
 def check_endpoint(settings: Settings, where: Where) -> Iterator[CheckFinding]:
-    """The OpenAI-compatible endpoint answers and has the model, if one is set."""
+    """Check that the OpenAI-compatible endpoint, if one is set, answers and has the model."""
     from ...consumers.adapters.openai import OpenAiEmbedder
     from ...consumers.adapters.served import Endpoint
 

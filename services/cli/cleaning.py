@@ -1,6 +1,6 @@
-"""``clean``: what Crew Journal installed and kept on this machine, with its size, and removing it by name.
+"""``clean``: lists what Crew Journal has installed and stored on this machine, and removes it by name.
 
-Invariant: nothing is removed that was not named; a data directory that is in use is not touched.
+Invariant: only named items are removed; a data directory in use is not touched.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class RemovableFiles:
     """Something that can be removed.
 
     Attributes:
-        name: How it is named.
-        what: What it is, and what its removal costs.
+        name: Name for the command line.
+        what: A description, and the consequence of removing it.
         paths: Its files and directories that exist.
         of_journal: Whether it is in the data directory.
     """

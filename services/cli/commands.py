@@ -1,8 +1,8 @@
-"""Commands of click, made of functions: an option or argument is an annotated parameter.
+"""Builds click commands from functions: an annotated parameter becomes an option or argument.
 
-Several options that belong together are a parameter too: a dataclass, or the fields of an operation's request
-(``request_options.Fields``). Invariant: a command's parameters are read when the command is used, so that ``--help`` of
-another one does not pay for them.
+A group of options is one parameter: a dataclass, or the fields of an operation's request (``request_options.Fields``).
+Invariant: a command's parameters are read when the command is used, so that ``--help`` of another command is not slowed
+down.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, Protocol, Union, get_args, get_origin, g
 import click
 
 _LINE: Final = 57
-"""Characters of a command's help beside its name in 80 columns."""
+"""Width of a command's help text next to its name in 80 columns."""
 
 
 class _Declared:
@@ -129,7 +129,7 @@ def _part(name: str, parameter: inspect.Parameter) -> OptionGroup:
 
 
 def parameter(name: str, kind: Any, declared: _Declared, default: Any = None) -> click.Parameter:
-    """The parameter of click for a type: text, number, path, flag, one of some words, or a list of these.
+    """The click parameter for a type: text, number, path, flag, choice, or a list of these.
 
     It is required if its type does not include None and there is no default.
     """
@@ -143,7 +143,7 @@ def parameter(name: str, kind: Any, declared: _Declared, default: Any = None) ->
     if plain is bool:
         settings["is_flag"] = True
     settings["type"] = _click_type(plain, settings)
-    if default is not None or plain is bool:  # without one, a flag that is not given would be off
+    if default is not None or plain is bool:  # without a default, an absent flag would be off
         settings["default"] = default
     if isinstance(declared, Argument):
         return click.Argument([name], required=required, nargs=-1 if several else 1, **settings)
@@ -153,7 +153,7 @@ def parameter(name: str, kind: Any, declared: _Declared, default: Any = None) ->
 
 
 def _click_type(kind: Any, settings: dict[str, Any]) -> click.ParamType[Any] | type[Any]:
-    """The type of click; what of the settings belongs to it is taken out of them."""
+    """The click type of a parameter; removes the type's own settings from ``settings``."""
     ends = {name: settings.pop(name) for name in ("min", "max") if name in settings}
     if ends:
         return click.IntRange(**ends) if kind is int else click.FloatRange(**ends)
@@ -174,6 +174,6 @@ def _without_none(kind: Any) -> Any:
 
 
 def short_help(text: str) -> str:
-    """What a list of commands prints of a help text: its first sentence, up to a colon or semicolon if it is long."""
+    """The part of a help text for a list of commands: the first sentence, up to a colon or semicolon if it is long."""
     sentence = re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
     return sentence if len(sentence) <= _LINE else re.split("[:;] ", sentence, maxsplit=1)[0]

@@ -14,7 +14,7 @@ _TIMEOUT_S: Final = 1.0
 
 
 def among(values: Callable[[], Iterable[str]]) -> Complete:
-    """Completes to those of ``values`` that begin with what was typed."""
+    """Completes to the ``values`` that begin with the typed text."""
 
     def complete(incomplete: str) -> list[str]:
         try:

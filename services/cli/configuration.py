@@ -1,7 +1,8 @@
 """The configuration file: settings, and contexts that name the journals a person works with.
 
-Invariant: an option counts before the environment, the environment before the context in use, and this before the file's
-settings. A context does not apply to a command that names its journal itself, so no token goes to another service.
+Invariant: options override the environment, the environment overrides the active context, and the context overrides the
+file's settings. A context does not apply to a command that names its journal, so that its token is not sent to another
+service.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ CONTEXT_VARIABLE: Final = "CREW_JOURNAL_CONTEXT"
 PREFIX: Final = "CREW_JOURNAL_"
 _NAMING_OPTIONS: Final = ("--url", "--data-dir")
 _NAMING_VARIABLES: Final = ("CREW_JOURNAL_URL", "CREW_JOURNAL_DATA_DIR")
-"""Variables that name a journal; if one of them or of the options above is given, no context applies."""
+"""Variables that name a journal; if such a variable or an option above is given, no context applies."""
 
 origins: dict[str, str] = {}
-"""Variable → where its value comes from, of those that the running command has from the file."""
+"""Variable → origin of its value, for variables that the running command got from the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class CliContext:
 
 @dataclass(slots=True)
 class Configuration:
-    """What the file says; all of it may be absent."""
+    """The content of the file; every part is optional."""
 
     context: str | None = None
     contexts: dict[str, CliContext] = field(default_factory=dict)
@@ -73,7 +74,7 @@ def load() -> Configuration:
     """Read the file; empty if there is none.
 
     Raises:
-        InvalidQuery: If it is not such a file, naming what is wrong.
+        InvalidQuery: If the file is not valid; names the problem.
     """
     path = config_file()
     try:
@@ -123,7 +124,7 @@ def _toml(value: Any) -> str:
 
 @contextmanager
 def configured(arguments: Sequence[str]) -> Iterator[None]:
-    """The environment with what the file adds to it, for the time of a command."""
+    """Add the file's settings to the environment while a command runs."""
     added = _additions(arguments)
     os.environ.update(added)
     try:

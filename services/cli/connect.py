@@ -1,8 +1,8 @@
-"""``connect``: writes the configuration by which a coding agent uses this memory, after showing it, and removes it again.
+"""``connect``: shows and writes the configuration with which a coding agent uses this memory, and removes it.
 
-Invariant: only entries that ``connect`` wrote are changed or removed; all other values of a file stay as they were, and so
-do its indentation, mode and owner. The person
-who runs it is the person whose prompts the hooks submit: they get a token that speaks for this person.
+Invariant: only entries that ``connect`` wrote are changed or removed; all other values of a file, its indentation, mode
+and owner are kept. The hooks submit the prompts of the person who runs the command, with a token that speaks for this
+person.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .commands import Argument, Option
 from .options import Json
 from .output import say, show
 
-# A settings file of another program: read once, and replaced only if it is still what was read.
+# A settings file of another program: read once, and replaced only if it has not changed since.
 
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,10 +46,10 @@ MAX_BYTES: Final = 64_000_000
 
 
 class OtherFile:
-    """A file below a base directory, as it is now.
+    """The current content of a file below a base directory.
 
     Args:
-        base: A directory that the person named, or the home directory; links in its own path count.
+        base: A directory that the person named, or the home directory; links in its own path are followed.
         below: The path of the file below it.
 
     Raises:
@@ -62,13 +62,13 @@ class OtherFile:
         self._base = base
         self._folders, self._name = below.split("/")[:-1], below.split("/")[-1]
         self.before = self._read()
-        """Its content; None if it is absent."""
+        """The content; None if the file is absent."""
 
     def replace(self, content: bytes) -> None:
-        """Put other content in its place.
+        """Replace the content.
 
         Raises:
-            CrewJournalError: If it is not what was read any more.
+            CrewJournalError: If the file has changed since it was read.
             NotAllowed: If a part of the path became a link, or the file's owner cannot be kept.
         """
         with self._folder(create=True) as folder:
@@ -162,7 +162,7 @@ _COMMAND: Final = "crew-journal"
 _NAME: Final = "crew-journal"
 _ISOLATION: Final = frozenset({"-E", "-I", "-P"})
 _TIMEOUT_S: Final = 5
-"""Seconds after which the coding agent gives a hook up; it takes a third of one at most."""
+"""Seconds after which the coding agent stops a hook; a hook takes at most a third of a second."""
 _EVENTS: Final = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
 _CODEX_EVENTS: Final = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact")
 _INDENT: Final = re.compile(r"^[\[{]\s*\n([ \t]+)\S")
@@ -171,9 +171,9 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _AgentFile:
-    """A JSON file of a coding agent: its path below the home directory, and how our entries get in and out.
+    """A JSON file of a coding agent: its path below the home directory, and functions that add and remove our entries.
 
-    ``remove`` changes nothing unless it finds an entry of ours; ``add`` takes the place of ours.
+    ``remove`` changes nothing unless it finds one of our entries; ``add`` replaces our entries.
     """
 
     path: str
@@ -206,7 +206,7 @@ def _nested(program: str, events: tuple[str, ...]) -> _AgentFile:
 
 
 def _flat() -> _AgentFile:
-    """Hooks as Cursor writes them: event → hooks."""
+    """Hooks in Cursor's format: event → hooks."""
 
     def add(config: Config, command: list[str]) -> None:
         remove(config)
@@ -314,7 +314,7 @@ def _speak_for(name: str | None, program: str) -> None:
                 person = Person(name, created.token_id, created.token)
             keep_person(address, program, person)
             if known is not None:
-                with suppress(NotFound):  # it is revoked already
+                with suppress(NotFound):  # already revoked
                     journal.revoke_token(known.token_id)
     except (CrewJournalError, OSError) as error:
         say(
@@ -396,7 +396,7 @@ def _is_our_server(server: Any, program: str) -> bool:
 
 
 def _is_our_command(words: list[str]) -> bool:
-    """Whether a command begins as ``connect`` writes it now, or wrote it before: the script, or Python with the module."""
+    """Whether ``connect`` (of any version) wrote a command: it starts with the script, or with Python and the module."""
     if len(words) == 1:
         return Path(words[0]).name == _COMMAND
     return words[-2:] == ["-m", CLI_MODULE] and _ISOLATION.issuperset(words[1:-2])

@@ -1,7 +1,7 @@
-"""Which journal a command talks to: a running service, or a runtime started for this one command.
+"""Finds the journal of a command: a running service, or a runtime that is started only for this command.
 
-Invariant: a command never opens DuckDB or a stream itself. It asks over HTTP, whether the service was there before or
-not, so a rule that holds for the service holds for the command line.
+Invariant: a command never opens DuckDB or a stream itself. It always sends requests over HTTP, so that all rules of the
+service also apply to the command line.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ OWNER_TOKEN_FILE: Final = "admin.token"
 SIGNS: Final = (OWNER_TOKEN_FILE, "nats/store", "views.duckdb")
 """Any of them shows that a directory holds a journal; a token that is missing is made at the next start."""
 PROBE_TIMEOUT_S: Final = 15.0
-"""Seconds for a running service to answer ``/healthz``; under 10 ms when it is idle. Its process is known to live: giving
-it up too soon opens a journal that is in use."""
+"""Seconds for a running service to answer ``/healthz``; under 10 ms when it is idle. Its process is known to be alive:
+giving up too soon would open a journal that is in use.
+"""
 ANY_PORT: Final = "127.0.0.1:0"
 START_TIMEOUT_S: Final = 180.0
 """Seconds until a runtime must be up: after a crash the broker re-reads its blocks (up to 120 s) and the views catch up; an
@@ -43,7 +44,7 @@ class Target:
     Attributes:
         url: Its HTTP address.
         token: The token to send.
-        data_dir: Its data directory, None if it was named by address.
+        data_dir: Its data directory, None if the service was named by address.
         local: Whether it was started for this command.
     """
 
@@ -91,7 +92,7 @@ def resolve(where: Where) -> Target | None:
     """The running service that the options name; None if no ``up`` runs on the data directory.
 
     Raises:
-        NotAuthenticated: If there is no token to ask with.
+        NotAuthenticated: If there is no token.
         NotAllowed: If the data directory was found in the current folder and is not trusted.
     """
     if where.url:
@@ -107,15 +108,15 @@ def resolve(where: Where) -> Target | None:
 
 @contextmanager
 def target(where: Where, *, embedder: str | None = None, create: bool = False) -> Iterator[Target]:
-    """The service to talk to; if none runs, one is started for the time of the block.
+    """The service for requests; if none runs, a service is started for the duration of the block.
 
     Args:
-        where: What the options say.
-        embedder: For a runtime that is started; ``none`` unless the command needs vectors.
-        create: Whether a data directory that does not exist may be made.
+        where: The options that name the journal.
+        embedder: Embedder of a started runtime; ``none`` unless the command needs vectors.
+        create: Whether a missing data directory may be created.
 
     Raises:
-        NotFound: If there is no journal and none may be made.
+        NotFound: If there is no journal and none may be created.
         Unavailable: If it does not start.
     """
     target = resolve(where)
@@ -159,7 +160,7 @@ def async_client(there: Target) -> AsyncCrewJournal:
 
 @contextmanager
 def local_runtime(settings: Settings) -> Iterator[Runtime]:
-    """The full runtime in a thread of this process; it is stopped, drained, before the block is left.
+    """The full runtime in a thread of this process; it is drained and stopped at the end of the block.
 
     Raises:
         Unavailable: If it does not start in time.

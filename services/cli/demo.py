@@ -1,4 +1,4 @@
-"""``demo``: a short walk through what the journal promises, in a temporary data directory.
+"""``demo``: demonstrates the journal's guarantees in a temporary data directory.
 
 Invariant: each step runs the code of the real commands and really kills the process.
 """
@@ -28,7 +28,7 @@ from .output import emit, plain, say
 from .recall import print_recall
 from .vectors import wait_for_vectors
 
-# The sample journal: a believable crew's few weeks, so that the first start has something to remember.
+# The sample journal: a few weeks of a fictional crew, so that a new journal has something to recall.
 
 
 LOADED_FILE: Final = "sample.json"
@@ -121,7 +121,7 @@ def demo(embedder: Embedder = None, json_output: Json = False) -> None:
             process.wait(STOP_TIMEOUT_S)
             step("Killed the process with SIGKILL")
         with _service(data_dir, embedder) as (_, there), sync_client(there) as journal:
-            # what the service records of searches and sweeps does not count
+            # entries that the service records about searches and sweeps do not count
             types = sorted({entry["entry_type"] for entry in story})
             kept = plain(journal.count(min_seq=last_seq, types=types))["count"]
             step("Started it again: every acked entry is there", entries=kept)
@@ -141,7 +141,7 @@ def demo(embedder: Embedder = None, json_output: Json = False) -> None:
 
 @contextmanager
 def _service(data_dir: Path, embedder: str | None) -> Iterator[tuple[subprocess.Popen[bytes], Target]]:
-    """``up`` as a process of its own, ended when the block is left."""
+    """``up`` as a separate process, ended at the end of the block."""
     command = [*isolated_python(), "-m", CLI_MODULE, "up", "--json"]
     command += ["--data-dir", str(data_dir), "--http", "127.0.0.1:0", "--durability", "interval"]
     command += ["--embedder", embedder] if embedder else []

@@ -1,7 +1,7 @@
 """Searches the memory documents of a directory without a service: the same chunks, terms and ranking.
 
-Invariant: only regular ``.md`` files are read that are reached neither through a link nor a hidden directory; nothing is
-written. Files in which the scanners find an injection are listed and not searched.
+Invariant: only regular ``.md`` files outside of links and hidden directories are read; nothing is written. Files in
+which the scanners find an injection are listed and not searched.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class MemoryDirectory:
         self._index.take(_FileRows(self.files, source, self._analyzer))
 
     def status(self) -> dict[str, Any]:
-        """What was read, as ``GET /memory/status`` says it."""
+        """The state of the index in the format of ``GET /memory/status``."""
         size = sum(len(file.text.encode()) for file in self.files)
         return {
             "path": str(self.root),

@@ -31,7 +31,7 @@ Model = Annotated[str, Argument(help="minilm, a model's name as `ollama list` sh
 MINILM: Final = frozenset({"minilm", "all-MiniLM-L6-v2"})
 OPENAI: Final = "openai/"
 EVAL_RECIPES: Final = ("robust", "dense")
-"""What is measured on a set with answers, unless one is named: what prompts use, and the vectors alone."""
+"""Default recipes for measuring: the recipe of prompts, and vectors alone."""
 
 
 def compare(

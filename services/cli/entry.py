@@ -15,7 +15,7 @@ _DEFAULT_PROGRAM = "claude-code"
 
 
 def script() -> int:
-    """Run the command as a process of its own: no module of the caller's folder is imported."""
+    """Run the command; no module from the caller's folder is imported."""
     isolate()
     return main()
 

@@ -1,4 +1,4 @@
-"""``eval DIR``: how well recall finds what is known to be relevant, on any journal with questions.
+"""``eval DIR``: measures how well recall finds relevant entries, on any journal with questions.
 
 Invariant: everything that can be wrong with the set or the options is refused before a journal is started.
 """

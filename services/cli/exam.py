@@ -1,7 +1,7 @@
-"""Asking a journal the questions whose answers are known, and what that says of its recall.
+"""Measures recall by asking a journal questions whose relevant entries are known.
 
 Invariant: a set of entries goes through the import, service and recall of any journal; questions are asked over HTTP in
-scope ``own`` of their agent. A mean over no question has no value.
+scope ``own`` of their agent. The mean of zero questions is None.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class ExamSet:
     """A set.
 
     Attributes:
-        questions: Those that can be answered, in the order of the file.
+        questions: Questions that can be answered, in the order of the file.
         sessions: Workspace → entry id → session (``trace_id``).
-        left_out: Questions that no entry can answer; they are in no mean.
-        partly: Questions with relevant entries that cannot be recalled. These count as not found: recall's denominator
-            is all that is judged relevant (as in trec_eval), whether it can be found or not.
+        left_out: Questions that no entry can answer; excluded from all means.
+        partly: Questions with relevant entries that cannot be recalled. These entries count as not found: the
+            denominator of recall is the number of relevant entries (as in trec_eval), recallable or not.
     """
 
     questions: Sequence[ExamQuestion]
@@ -89,7 +89,7 @@ class ExamSet:
     partly: Sequence[Remark] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """What a report says of it: how many questions take part, and which do not or not wholly."""
+        """A summary for reports: the number of questions, and the questions that are left out or only partly answerable."""
         return {
             "questions": len(self.questions),
             "left_out": [asdict(question) for question in self.left_out],
@@ -102,8 +102,8 @@ def read_set(directory: Path, workspace: str | None = None, option: str = "DIR")
 
     Args:
         directory: Holds both files.
-        workspace: Where every entry is put, instead of where it says.
-        option: What named the folder.
+        workspace: Workspace for all entries, overriding the entries' own.
+        option: The option that names the folder, for errors.
 
     Raises:
         click.BadParameter: If a file is missing, a line is not an entry or not a question, or no question can be answered.
@@ -154,7 +154,7 @@ def listed(remarks: Sequence[Remark]) -> str:
 def with_share_embedded(directory: Path, target: Path, share: float, seed: int) -> None:
     """A copy of the journal in which about ``share`` of the entries flagged ``refs.episodic`` keep the flag.
 
-    So only they are embedded; types that the policy always embeds are left alone.
+    Only these entries are embedded; types that the policy always embeds are not changed.
 
     Raises:
         click.BadParameter: If a line is not an entry.
@@ -213,7 +213,7 @@ def _read_question(number: int, raw: bytes) -> ExamQuestion:
     """A line as a question.
 
     Raises:
-        ValueError: Saying what is wrong with it.
+        ValueError: If the line is not a valid question.
     """
     try:
         question = ExamQuestion.model_validate(json_object_of(number, raw))
@@ -227,7 +227,7 @@ def _read_question(number: int, raw: bytes) -> ExamQuestion:
 
 
 def _home(name: str | None) -> str | None:
-    """A workspace as it is asked for: the default one need not be named, by entries or by questions."""
+    """The workspace of a request: the default workspace may be omitted by entries and questions."""
     return None if name in (None, "", DEFAULT_WORKSPACE) else name
 
 
@@ -235,7 +235,7 @@ def _homes(question: ExamQuestion, agents: Agents, only: set[str | None] | None)
     """The workspace (``only`` these, if given) in which its agent has entries that answer it; empty if there is none.
 
     Raises:
-        ValueError: If there are several, for a question is asked in one.
+        ValueError: If there are several, because a question is asked in one workspace.
     """
     homes_found = {
         home
@@ -261,9 +261,9 @@ def _why_missing(names: Sequence[str], question: ExamQuestion, home: str | None)
 
 
 ASKED_AT_ONCE: Final = 4
-"""Questions under way; the journal answers on as many threads."""
+"""Number of concurrent questions, equal to the journal's threads."""
 SHALLOW_K: Final = 5
-"""Depth of the recall that is reported beside the one asked for."""
+"""Second depth at which recall is reported."""
 SESSION_K: Final = 5
 """Sessions that count for session recall (facts: session R@5)."""
 FIGURES: Final = ("recall", "recall_at_5", "ndcg", "mrr", "session_recall")
@@ -273,14 +273,14 @@ Sessions = Mapping[str | None, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class ExamAnswer:
-    """A question and what was recalled.
+    """A question and the recalled entries.
 
     Attributes:
         question: The question.
         ranked: Entry ids for ``k``, best first.
-        deep: The same as deep as recall goes.
-        injected: What mode ``inject`` answers for ``k``; None if it was not asked.
-        foreign: What it answers to a question of another agent; None if there is no other agent.
+        deep: Entry ids for the maximum ``k``.
+        injected: Entry ids from mode ``inject`` for ``k``; None if not measured.
+        foreign: Entry ids from mode ``inject`` for a question of another agent; None if there is no other agent.
     """
 
     question: ExamQuestion
@@ -339,8 +339,9 @@ def report_unanswerable(exam_set: ExamSet) -> None:
 async def ask_all(there: Target, questions: ExamSet, recipe: str, k: int) -> tuple[dict[str, Any], list[ExamAnswer]]:
     """Ask every question with one recipe: ``k`` deep for the entries, and as deep as it goes for the sessions.
 
-    Two requests, as a recipe's lanes may depend on ``k``, and ten entries often lie in fewer than five sessions. Two more in
-    mode ``inject``: the question itself, and that of another agent in its place, which nothing here should answer.
+    Two requests are needed, because a recipe may depend on ``k`` and ten entries often lie in fewer than five sessions.
+    Two more requests use mode ``inject``: the question itself, and a question of another agent, which nothing here
+    should answer.
 
     Returns:
         The figures, with the ``interval`` of recall@k (cluster bootstrap over agents), and the answers themselves.
@@ -389,7 +390,7 @@ async def ask_all(there: Target, questions: ExamSet, recipe: str, k: int) -> tup
 
 
 def others_of(questions: Sequence[ExamQuestion]) -> list[ExamQuestion | None]:
-    """For each question one of another agent, taken in turn; None where there is no other agent."""
+    """For each question a question of another agent, in turn; None if there is no other agent."""
     size = len(questions)
     return [
         next(
@@ -409,9 +410,9 @@ def interval(values: Sequence[float], answered: Sequence[ExamAnswer]) -> dict[st
 
 
 def scores(answered: Sequence[ExamAnswer], k: int, sessions: Sessions) -> dict[str, Any]:
-    """Means over all questions and over those of each category; None where there is nothing to take the mean of.
+    """Means over all questions and over those of each category; None for an empty category.
 
-    Recall and nDCG are those of the first ``k``; session recall is the mean over the questions that a session answers.
+    Recall and nDCG use the first ``k`` entries; session recall is the mean over questions that a session answers.
     """
     groups: dict[str, list[ExamAnswer]] = {}
     for answer in answered:
@@ -423,7 +424,7 @@ def scores(answered: Sequence[ExamAnswer], k: int, sessions: Sessions) -> dict[s
 
 
 def averaged(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean of each number over reports of the same shape, of counts a whole one; other values are those of the first."""
+    """The mean of each number over reports of the same shape (counts rounded); other values come from the first report."""
     means = dict(reports[0])
     for name, value in reports[0].items():
         values: list[Any] = [report[name] for report in reports]
@@ -452,7 +453,7 @@ def _means(group: Sequence[ExamAnswer], k: int, sessions: Sessions) -> dict[str,
 
 
 def precision_of(group: Sequence[ExamAnswer]) -> dict[str, list[float]]:
-    """By question, in mode ``inject``: precision (where something is returned), recall, hits, and silence on a foreign one.
+    """By question, in mode ``inject``: precision (if anything is returned), recall, hits, silence for a foreign question.
 
     ``wrongly_silent``: whether a question that recall answers gets nothing.
     """

@@ -1,9 +1,9 @@
-"""Files that other programs wrote, found and opened within bounds: a file, a folder of them, or a ZIP archive.
+"""Finds and opens files of other programs within limits: a file, a folder of files, or a ZIP archive.
 
-Why: an export comes from elsewhere. A pipe never ends, a link leads out of the folder, an archive of 3 MB unpacks to
-gigabytes. Invariant: every importer opens its files here. Only regular files are opened, no link in a folder is followed,
-and nothing is read as a whole without a limit. Links and other special files are left out and counted; everything else is an
-error that names the file or the member.
+Exports are untrusted: a pipe may never end, a link may lead out of the folder, an archive of 3 MB may unpack to
+gigabytes. Invariant: every importer opens its files here. Only regular files are opened, links in a folder are not
+followed, and every read has a limit. Links and special files are left out and counted; every other problem is an error
+that names the file or member.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_RATIO: Final = 200
 RATIO_FROM_BYTES: Final = 16 << 20
 """Unpacked bytes below which a member may have any ratio."""
 MAX_TEXT_BYTES: Final = 16 << 20
-"""Bytes of a text that is read as a whole; books have one to three million."""
+"""Maximum bytes of a text that is read completely; books have one to three million."""
 _DIRECTORY_BYTES: Final = 400
 """Bytes of a member in the archive's directory, at most on average: 46 and its name."""
 _END: Final = b"PK\x05\x06"
@@ -64,7 +64,7 @@ class ForeignFile:
     Attributes:
         label: Its name in messages.
         inside: Its path within the folder or archive, with ``/``; the name of a single file.
-        size: Its bytes, unpacked.
+        size: Its unpacked bytes.
         opened: Opens it.
         mtime: When it was changed, seconds since 1970; 0 for a member of an archive.
     """
@@ -94,7 +94,7 @@ class ForeignFile:
         """Its bytes.
 
         Args:
-            limit: Bytes that are read at most.
+            limit: Maximum bytes.
 
         Raises:
             InvalidFile: If it is larger, or cannot be read.
@@ -124,14 +124,14 @@ def files_of(
     """The files of a folder or an archive, in the order of their paths, or the one file.
 
     Args:
-        path: What a person named; it may be a link itself.
-        wanted: Whether a path within the folder or archive is read; not asked about a single file.
+        path: The path that a person named; it may be a link.
+        wanted: Returns whether to read a path within the folder or archive; not called for a single file.
         left_out: Called for each wanted file that is a link or special.
         archives: Whether a ZIP archive is opened; otherwise it is a file like any other.
         hidden: Whether files and folders whose names begin with a dot are read.
 
     Raises:
-        InvalidFile: If ``path`` is no regular file or folder, or something is beyond a bound.
+        InvalidFile: If ``path`` is not a regular file or folder, or a limit is exceeded.
     """
     if path.is_dir():
         yield from _of_folder(path, wanted, left_out, hidden)
@@ -154,7 +154,7 @@ def file_at(path: Path, *, follow: bool = True) -> ForeignFile:
         follow: Whether it may be a link.
 
     Raises:
-        InvalidFile: If it is none.
+        InvalidFile: If it is not a regular file.
     """
     label = shown(str(path))
     try:

@@ -1,4 +1,4 @@
-"""JSON that other programs wrote, read within bounds: values of a stream or of lines, each checked before a reader sees it.
+"""Reads JSON of other programs within limits: values of a stream or of lines, each checked before a reader gets it.
 
 Invariant: no value is larger than ``MAX_VALUE_CHARS``, deeper than ``MAX_LEVELS``, holds NaN, a number beyond 64 bits or
 half a surrogate pair, or has another type at a place where its reader expects one (``Shape``). An array of any length is
@@ -23,7 +23,7 @@ MAX_VALUE_CHARS: Final = 64 << 20
 MAX_PARTS: Final = 3_000_000
 """Members of one value's objects and lists: Python needs up to 230 bytes for each."""
 MAX_LEVELS: Final = 190
-"""Levels of objects and lists within each other; what the service accepts, too (`services/problem.py`)."""
+"""Maximum nesting of objects and lists, as in the service (`services/problem.py`)."""
 CHUNK_BYTES: Final = 1 << 20
 _NEAR_END: Final = 12
 """Characters at the end of a part in which a fault may only mean that the rest is missing: the longest word is -Infinity."""
@@ -32,7 +32,7 @@ _SURROGATES: Final = ("\\ud", "\\uD")
 _BEYOND: Final = 2**64
 _MOST_DIGITS: Final = len(str(-_BEYOND))
 _ONE_LINE_CHARS: Final = 8 << 20
-"""Characters of a list that may be the first of several values, a line each; a longer one is a document."""
+"""Maximum characters of a list that may be the first of several values, one per line; a longer list is a document."""
 _TOO_DEEP: Final = f"it is nested too deeply: more than {MAX_LEVELS} levels"
 _blank: Final = re.compile(r"[ \t\n\r]*")
 _KINDS: Final[Mapping[type, str]] = {
@@ -47,13 +47,13 @@ _KINDS: Final[Mapping[type, str]] = {
 
 
 class ShapeFault(ValueError):
-    """What is wrong with a value.
+    """A value does not have the expected form.
 
     Args:
-        why: Continues the sentence after the place.
-        line: The line of it, from 1, counted from the beginning of what was parsed.
-        beyond: Whether it is valid, but beyond a bound.
-        unfinished: Whether it may only be the end of the text that is missing.
+        why: The problem, printed after the position.
+        line: Line of the problem, from 1, counted from the beginning of the parsed text.
+        beyond: Whether the value is valid JSON but exceeds a limit.
+        unfinished: Whether the text may only be incomplete.
     """
 
     def __init__(self, why: str, line: int = 1, *, beyond: bool = False, unfinished: bool = False) -> None:
@@ -78,12 +78,13 @@ class Each:
 
 
 Shape = str | Mapping[str, Any] | Sequence[Any] | Each | None
-"""What a reader expects: ``TEXT``, ``NAME``, an object by the keys that are read, ``[shape]`` for a list, ``Each``, or None
-for anything. A value may always be null, and an object may have other keys."""
+"""The expected form: ``TEXT``, ``NAME``, an object by the keys that are read, ``[shape]`` for a list, ``Each``, or None
+for anything. A value may always be null, and an object may have other keys.
+"""
 
 
 def misfit(value: Any, shape: Shape, at: str = "") -> str | None:
-    """The first place where a value has another type than its shape says (``messages[2].role is …``); None if it fits."""
+    """The first position at which a value's type does not match its shape (``messages[2].role is …``); None if it fits."""
     if value is None or shape is None:
         return None
     if isinstance(shape, str):
@@ -116,7 +117,7 @@ def _says(value: Any, wanted: str, at: str) -> str:
 
 
 def parse(text: str, *, mend: bool = False) -> Any:
-    """A JSON value within the bounds.
+    """Parse a JSON value within the limits.
 
     Args:
         text: The whole text.
@@ -137,7 +138,7 @@ def values_of(file: ForeignFile, place: ValuePlace, shape: Shape = None) -> Iter
 
     Args:
         file: The document.
-        place: Where the value at hand is; kept up to date.
+        place: Position of the current value; kept up to date.
         shape: What each value must be.
 
     Raises:
@@ -153,11 +154,11 @@ def values_of(file: ForeignFile, place: ValuePlace, shape: Shape = None) -> Iter
 def lines_of(
     file: ForeignFile, place: ValuePlace, shape: Shape = None, *, torn: Callable[[], object] | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """(number from 1, value) of each line that is not blank.
+    """Yield (line number from 1, value) for each line that is not blank.
 
     Args:
         file: The file.
-        place: Where the value at hand is; kept up to date.
+        place: Position of the current value; kept up to date.
         shape: What each value must be, if it is an object.
         torn: Called with no arguments for each line that is not JSON; without it, such a line is an error.
 
@@ -182,7 +183,7 @@ def lines_of(
 
 
 def bounded_lines(file: IO[bytes], limit: int) -> Iterator[bytes | None]:
-    """Each line with its line break; None for one of ``limit`` bytes or more, which is read past and not kept."""
+    """Each line with its line break; None for a line of ``limit`` bytes or more, which is skipped."""
     while chunk := file.readline(limit):
         if len(chunk) < limit or chunk.endswith(b"\n"):
             yield chunk
@@ -194,7 +195,7 @@ def bounded_lines(file: IO[bytes], limit: int) -> Iterator[bytes | None]:
 
 @dataclass(slots=True)
 class ValuePlace:
-    """Where the value at hand is, for messages: ``export.zip:conversations.json, line 7``."""
+    """The position of the current value, for messages: ``export.zip:conversations.json, line 7``."""
 
     at: str = ""
 
@@ -217,7 +218,7 @@ def _invalid(at: str, error: ShapeFault | UnicodeDecodeError) -> InvalidFile:
 
 
 class _Text:
-    """A document as text: read in parts, of which only the value at hand is kept."""
+    """A document as text: read in parts, of which only the current value is kept in memory."""
 
     def __init__(self, file: IO[bytes], label: str) -> None:
         self._file = file
@@ -246,7 +247,7 @@ class _Text:
             yield line, self._value()
 
     def _is_line(self) -> bool:
-        """Whether the array at hand ends on its first line: then it may be one of several values, a line each."""
+        """Whether the array ends on its first line; then it may be the first of several values, one per line."""
         while (end := self._text.find("\n", self._at)) < 0 and not self._ended and self._held < _ONE_LINE_CHARS:
             self._more(self._held)
         if end < 0:
@@ -259,7 +260,9 @@ class _Text:
 
     def _members(self) -> Iterator[tuple[int, Any]]:
         self._step(self._at + 1)
-        part = self._at + CHUNK_BYTES  # what was read to find the end of the line comes in small parts again
+        part = (
+            self._at + CHUNK_BYTES
+        )  # text that was read to find the end of the line is processed in small parts again
         self._later, self._text = self._text[part:] + self._later, self._text[:part]
         mark = self._past_space()
         while mark != "]":
@@ -317,7 +320,9 @@ class _Text:
 
     def _step(self, to: int) -> None:
         self._line += self._text.count("\n", self._at, to)
-        if to - self._at > 2 * CHUNK_BYTES:  # after a large value: the next ones are looked for in small parts again
+        if (
+            to - self._at > 2 * CHUNK_BYTES
+        ):  # after a large value, the next values are searched for in small parts again
             self._later = self._text[to:] + self._later
             self._text, self._at = "", 0
         else:

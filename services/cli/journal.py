@@ -64,7 +64,7 @@ class Filters:
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """Those that filter; times as RFC 3339."""
+        """The given filters, with times as RFC 3339."""
         filters = {name: value for name, value in asdict(self).items() if value}
         ends = {"since": False, "until": True}
         return filters | {

@@ -1,9 +1,9 @@
 """Where the log goes: stderr, one line an event, with ids and sequences and never the text of a memory.
 
-A person at a terminal gets what needs attention, in words. If stderr is not a terminal, or a level is set
-(``CREW_JOURNAL_LOG_LEVEL``), the log is JSON. Invariant: stdout belongs to data; no library logs there. Of a service whose
-stderr is not a terminal every line is JSON: libraries, warnings, uncaught errors of threads and tasks, messages to a person.
-Writing to stderr never fails: a line that a full disk refuses is lost, and the task that wrote it goes on.
+On a terminal, events that need attention are printed as plain text. If stderr is not a terminal, or a level is set
+(``CREW_JOURNAL_LOG_LEVEL``), the log is JSON. Invariant: stdout belongs to data; no library logs there. If a service's
+stderr is not a terminal, every line is JSON, including those of libraries, warnings, uncaught errors of threads and
+tasks, and messages to people. Writing to stderr never fails: on a full disk, the line is lost and the task continues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def configure_logging(level: str, *, service: bool = False) -> None:
 
     Args:
         level: Least severe level that is logged: debug, info, warning or error.
-        service: Whether everything on stderr is log, unless it is a terminal.
+        service: Whether everything on stderr is log output, unless it is a terminal.
     """
     import structlog
 

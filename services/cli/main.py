@@ -26,6 +26,7 @@ from .demo import demo
 from .embeddings import app as embeddings
 from .embeddings import embedder
 from .evaluate import evaluate
+from .forgetting import forget
 from .importing.command import import_command
 from .journal import export, get, list_entries, publish, schema, tail
 from .mcp import mcp
@@ -49,7 +50,7 @@ from .work import work
 _WITH_EMBEDDER: Final = frozenset(
     {"sweep", "sweep_embeddings", "reindex", "embedding_models", "activate_model", "drop_model"}
 )
-"""Operations that need vectors: if no ``up`` runs, the runtime that is started for the command embeds."""
+"""Operations that need vectors: if no ``up`` runs, the runtime that is started for the command has an embedder."""
 
 
 def add_commands(app: click.Group, groups: Mapping[str, click.Group]) -> None:
@@ -104,6 +105,7 @@ COMMANDS: Final[dict[str, Callable[..., int | None]]] = {
     "verify": verify,
     "salvage": salvage,
     "clean": clean,
+    "forget": forget,
     "provider-parity": provider_parity,
 }
 for name, function in COMMANDS.items():

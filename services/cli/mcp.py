@@ -62,7 +62,7 @@ def mcp(
         named_by = project_of(Path.cwd(), project)
         agent, crew, workspace = agent or named_by.agent, crew or named_by.crew, workspace or named_by.workspace
     named = {"tools": tools, "agent_id": agent, "crew_id": crew, "role": role, "workspace_id": workspace}
-    named["notes"] = None if project is None else "false"  # the hooks of the program give its sessions the whole block
+    named["notes"] = None if project is None else "false"  # the program's hooks already inject the whole block
     starting = threading.Lock()
 
     def address() -> ServiceAddress:

@@ -102,7 +102,7 @@ def block_of_directory(path: Path, crew_dir: Path, fields: dict[str, Any], *, le
 
 
 def _documents(base: Path, scope: Scope) -> OwnedDocuments:
-    """The documents of a folder; what a mirror refuses is left out and named."""
+    """The documents of a folder; files that a mirror would refuse are left out and reported."""
     from ...schemas.text.injection import finding_in
     from ..documents.owned import DocumentText, OwnedDocuments
     from .mirror.folder import Folder, UnreadableFile

@@ -89,7 +89,7 @@ def _one(scope: str) -> str:
 
 
 def print_hits(answer: Mapping[str, Any]) -> None:
-    """A table of the hits on stdout; what the scanners block on stderr."""
+    """Print a table of the hits on stdout, and the labels of blocked documents on stderr."""
     rows = [
         (f"{hit['score']:.3f}", hit["source"], f"{hit['file']}:{hit['line']}", hit["heading"], _one_line(hit))
         for hit in answer["results"]

@@ -1,7 +1,7 @@
-"""``status``, ``rebuild``, ``verify`` and ``dlq``: looking after a journal.
+"""``status``, ``rebuild``, ``verify`` and ``dlq``: inspect and repair a journal.
 
-Invariant: what changes or checks views happens in the process that owns them; the command asks for it, shows its progress
-and turns the verdict into an exit code.
+Invariant: views are changed and checked only in the process that owns them; the command sends the request, shows the
+progress and converts the result to an exit code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .options import Json, Where
 from .output import age, counted, emit, plain, print_pairs, progress_bar, say, show, size_text
 from .request_options import Fields
 
-# ``status`` on one screen: what is wrong and since when first, then a line for each part.
+# ``status`` on one screen: problems with their start times first, then a line for each part.
 
 
 Report = Mapping[str, Any]
@@ -89,7 +89,7 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _sweeps(sweeps: Sequence[Report]) -> Iterator[tuple[str, str]]:
-    """What the last run of each sweep counted, the newest first; of many workspaces only some."""
+    """The counts of each sweep's last run, newest first; limited to some workspaces."""
     newest = sorted(
         (report for report in sweeps if report.get("finished_at")), key=lambda report: str(report["finished_at"])
     )[::-1]
@@ -171,7 +171,7 @@ def _embedder(embedder: Report) -> str:
 
 
 def _reactor(reactor: Report) -> str:
-    """What it has to do, and what failed: texts that fail alone leave no error of the reactor itself."""
+    """A reactor's backlog and failures; a text that fails individually is not an error of the reactor."""
     text = f"{reactor.get('state')}, {reactor.get('pending') or 0:,} to do"
     counts = reactor.get("counts") or {}
     if put_off := counts.get("put_off"):
@@ -193,7 +193,7 @@ def _since(part: Report) -> str:
 
 dlq = CommandGroup(help="Dead letters: events that could not be folded. List, retry or discard them.")
 PACE_S: Final = 1.0
-"""Seconds between two looks at views that are behind, from which their rate follows."""
+"""Seconds between two readings of views that are behind, to compute their rate."""
 Seqs = Annotated[list[int], Argument(metavar="SEQ…", help="Sequences of the dead letters.")]
 
 
@@ -279,7 +279,7 @@ def verify(*, where: Where, json_output: Json = False) -> None:
 
 
 def loss_text(lost: Mapping[str, Any]) -> str:
-    """What the journal has lost, in words."""
+    """The journal's losses in words."""
     missing, known = int(lost.get("missing") or 0), int(lost.get("known_entries") or 0)
     text = f"{missing:,} sequence{'s' if missing != 1 else ''}" + (f" ({lost['sequences']})" if missing else "")
     text += f"; the views hold {known:,} lost entr{'ies' if known != 1 else 'y'}"
@@ -330,9 +330,9 @@ def _settle(seqs: Iterable[int], settle: Callable[[int], Any], json_output: bool
     """Settle each dead letter and report all.
 
     Raises:
-        NotFound: At the end, naming those that are unknown; the others are settled.
-        InvalidQuery: Likewise, if none is unknown and one is not an event that could be published again.
-        RefusedByOneView: Likewise, if all that remain were refused for that.
+        NotFound: At the end, naming unknown letters; the others are settled.
+        InvalidQuery: Likewise, if no letter is unknown but one is not a valid event.
+        RefusedByOneView: Likewise, if all remaining letters were refused for this reason.
     """
     letters: list[dict[str, Any]] = []
     kinds = {NotFound: "not_found", InvalidQuery: "invalid", RefusedByOneView: "refused"}

@@ -55,10 +55,10 @@ MinSeq = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which journal a command talks to: that of a data directory, or the service at an address.
+    """The journal of a command: a data directory, or a service at an address.
 
     Attributes:
-        data_dir: Used unless there is an address; None for that of the current folder (see ``folder``).
+        data_dir: Used if there is no address; None for the data directory of the current folder (see ``folder``).
         url: The address.
         token: The token to send; surrounding blanks (a file's line break) do not count.
     """

@@ -1,7 +1,7 @@
-"""What a command prints: data on stdout, everything else on stderr, and nothing that acts on the terminal.
+"""Output of commands: data on stdout, everything else on stderr, and no control sequences from memories.
 
-Invariant: text that came from an agent reaches a terminal only through ``safe``, and never as rich markup; a
-memory must not be able to clear the screen, set the title or hide what comes after it.
+Invariant: agents' text is printed only through ``safe`` and never as rich markup, so that a memory cannot clear the
+screen, set the title or hide other output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JSON_FLAG: Final = "--json"
 _GAP: Final = "  "
 _MARGIN: Final = "    "
 _ROOM: Final = 24
-"""Columns that a text needs beside what precedes it; a line of less would hold one word."""
+"""Minimum width for a text next to its lead, so that a line does not hold only one word."""
 SEVERITY_COLOURS: Final = {"notice": "cyan", "warn": "yellow", "error": "red"}
 Progress = Callable[..., None]
 _AGES: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -59,7 +59,7 @@ def emit(document: Any, *, one_line: bool = False) -> None:
 
 
 def plain(value: Any) -> Any:
-    """An answer of the client as plain JSON values, whatever model it came in."""
+    """An answer of the client as plain JSON values."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
@@ -214,7 +214,10 @@ def print_entry(entry: Mapping[str, Any]) -> None:
 
 @contextmanager
 def progress_bar(title: str, total: int | None = None, *, unit: str = "entries") -> Iterator[Progress]:
-    """A progress bar on stderr, as a function of what is done, the total and a note; no bar if stderr is not a terminal."""
+    """A progress bar on stderr; yields a function of the progress, the total and a note.
+
+    No bar if stderr is not a terminal.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as RichProgress

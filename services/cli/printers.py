@@ -54,7 +54,7 @@ def print_read(answer: _Answer) -> None:
 
 
 def print_written(answer: _Answer) -> None:
-    """What was written, and what contradicts it."""
+    """Print the written fact, and facts that contradict it."""
     known = "" if answer["added"] else ", known and verified again"
     print(safe(f"{answer['id']}  seq {answer['seq']}{known}"))
     _warn_of(answer["conflicts"])
@@ -176,7 +176,7 @@ print_proposals = listing(
 
 
 def print_consolidation(answer: Mapping[str, Any]) -> None:
-    """What a run did, and why it left crews out."""
+    """Print the results of a run, and why it left out crews."""
     recorded = {name: answer[name] for name in ("due", "since", "seq")}
     print_pairs((recorded | {name: count for name, count in answer["counts"].items() if count}).items())
     if not answer["finished"]:
@@ -269,11 +269,11 @@ def print_facts(answer: Mapping[str, Any]) -> None:
 
 
 def print_change(answer: Mapping[str, Any]) -> None:
-    """What an addition or an end changed."""
+    """Print the changes by an addition or an end."""
     print(safe(f"{answer['triple_id']}: {answer['info']}" if "triple_id" in answer else answer["info"]))
 
 
-# The groups ``palace`` and ``layered``, whose commands are those of the operations, and how people see drawers.
+# The groups ``palace`` and ``layered``, whose commands are made from operations, and the output of drawers.
 
 
 layered = CommandGroup(help="Layered memory: facts, procedures and episodes.")
@@ -380,7 +380,7 @@ def print_tunnels(answer: Mapping[str, Any]) -> None:
 
 
 def print_tunnel(answer: Mapping[str, Any]) -> None:
-    """A tunnel that was created, or was there already."""
+    """Print a tunnel that was created or already existed."""
     print_explicit_tunnels({"tunnels": [answer["tunnel"]]})
     if not answer["created"]:
         say("there was a tunnel between these rooms already")
@@ -424,7 +424,7 @@ def print_document(answer: Mapping[str, Any]) -> None:
 
 
 def documents_print_written(answer: Mapping[str, Any]) -> None:
-    """What was written of a document."""
+    """Print the result of a document write."""
     again = ", written before" if answer["duplicate"] else ""
     print(safe(f"{answer['id']}  version {answer['seq']}  {answer['bytes']} of {answer['cap_bytes']} bytes{again}"))
     if answer["warning"]:
@@ -503,7 +503,7 @@ Printer = Callable[[Mapping[str, Any]], None]
 
 
 def print_fields(answer: Mapping[str, Any]) -> None:
-    """Each field on a line, those of nested objects with dotted names."""
+    """Print each field on a line; fields of nested objects have dotted names."""
     print_pairs((name, (", ".join(map(str, it)) or None) if isinstance(it, list) else it) for name, it in flat(answer))
 
 
@@ -550,7 +550,7 @@ def _graph(answer: Mapping[str, Any]) -> None:
 
 
 def print_registered(answer: Mapping[str, Any]) -> None:
-    """What is registered of an agent or a crew."""
+    """Print the registration of an agent or a crew."""
     print_fields({**answer, "settings": json.dumps(answer["settings"], ensure_ascii=False)})
 
 
@@ -638,7 +638,7 @@ _turns = listing(
 
 
 _ALWAYS: Final = 3
-"""Columns of tokens that are always printed; the others if a token has something there."""
+"""Columns of tokens that are always printed; other columns are printed if a token has a value."""
 
 
 def _tokens(answer: Mapping[str, Any]) -> None:

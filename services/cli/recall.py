@@ -1,6 +1,6 @@
 """``recall``: what the crew remembers about a question.
 
-Invariant: the answer is printed as it was ranked, with recipe, model, sequence, and whether an arm was missing.
+Invariant: hits are printed in their ranking, with recipe, model, sequence, and a note if an arm was missing.
 """
 
 from __future__ import annotations

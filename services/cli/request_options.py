@@ -64,7 +64,7 @@ class Fields:
         return [_of_field(self.operation, name) for name in self.names]
 
     def take(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of the fields of this request; those that were not given are left out."""
+        """The values of this request's fields; absent fields are left out."""
         return {
             name: _sent(self.operation, name, given[name])
             for name in self.names
@@ -94,7 +94,7 @@ def _of_field(operation: Operation[Any, Any], name: str) -> click.Parameter:
     if field.is_required():
         return parameter(name, kind, option)
     default = field.default if isinstance(field.default, int | str) else None
-    return parameter(name, kind | None, option, default or None)  # what is not given is not sent
+    return parameter(name, kind | None, option, default or None)  # absent fields are not sent
 
 
 def completion_of(operation: Operation[Any, Any], name: str) -> Complete | None:
@@ -109,7 +109,7 @@ def completion_of(operation: Operation[Any, Any], name: str) -> Complete | None:
 
 
 def is_argument(operation: Operation[Any, Any], name: str) -> bool:
-    """Whether a field is an argument of the command: a required one is, with few exceptions."""
+    """Whether a field is an argument of the command; required fields are, with few exceptions."""
     required = operation.request.model_fields[name].is_required()
     return name == _LISTED or (required and name not in _REQUIRED_OPTIONS)
 

@@ -1,7 +1,7 @@
-"""How every command runs: one application, its arguments, and one way to fail.
+"""Runs all commands: the application, its arguments, and the handling of errors.
 
-Invariant: every failure leaves as one message on stderr and the exit code of DESIGN §10 (0 ok, 1 error, 2 usage,
-3 not allowed, 4 not found, 5 unavailable, 6 verification failed); a reader that closes the pipe is not a failure.
+Invariant: every failure gives one message on stderr and the exit code of DESIGN §10 (0 ok, 1 error, 2 usage, 3 not
+allowed, 4 not found, 5 unavailable, 6 verification failed); a closed pipe is not a failure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INTERRUPTED: Final = 130
 """What shells expect of a command that Ctrl-C ended: 128 + SIGINT."""
 _SHOW_COMPLETION: Final = "Show completion for the current shell, to copy it or customize the installation."
 _COMPLETE: Final = "_CREW_JOURNAL_COMPLETE"
-"""What a shell that asks for completions sets."""
+"""Variable that a shell sets when it requests completions."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-        atexit.register(gc.unfreeze)  # else native modules complain at the end of what was never collected
+        atexit.register(gc.unfreeze)  # otherwise native modules report uncollected objects at exit
 
 
 def new_app() -> CommandGroup:
@@ -117,19 +117,26 @@ def _completion(context: click.Context) -> tuple[str, str]:
 def run(app: click.Group, argv: Sequence[str] | None = None) -> int:
     """Run ``app`` with ``argv``, by default the arguments of the process; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    as_json = JSON_FLAG in arguments
+    try:
+        code = _invoked(app, arguments, as_json=JSON_FLAG in arguments)
+        sys.stdout.flush()  # also of a help text: at the interpreter's exit it would be too late to handle
+        return code
+    except BrokenPipeError:
+        return _reader_left()
+
+
+def _invoked(app: click.Group, arguments: Sequence[str], *, as_json: bool) -> int:
     try:
         with configured(arguments):
             if instruction := os.environ.get(_COMPLETE):
                 return shell_complete(app, {}, NAME, _COMPLETE, instruction)
             with app.make_context(NAME, list(arguments)) as context:
                 answer = app.invoke(context)
-        sys.stdout.flush()
         return answer if isinstance(answer, int) else 0
     except click.exceptions.Exit as end:
         return end.exit_code
     except BrokenPipeError:
-        return _reader_left()
+        raise
     except KeyboardInterrupt:
         return INTERRUPTED
     except click.Abort:  # Ctrl-C, or the end of stdin, at a question
@@ -181,7 +188,7 @@ def stopping(stopped: threading.Event) -> Iterator[None]:
     """Within the block, SIGINT and SIGTERM set ``stopped``; a second one raises ``KeyboardInterrupt``."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        if stopped.is_set():  # do not wait for the request under way
+        if stopped.is_set():  # do not wait for the running request
             raise KeyboardInterrupt
         stopped.set()
 

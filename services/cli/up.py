@@ -1,7 +1,7 @@
 """``up``: everything in one process, in the foreground, until it is asked to stop.
 
-Invariant: SIGTERM, Ctrl-C and a terminal that is closed drain and exit 0; a second SIGTERM or Ctrl-C ends the process at
-once, which costs nothing that was acked; the managed nats-server is ended even then.
+Invariant: after SIGTERM, Ctrl-C or closing the terminal, the process drains and exits with 0. A second SIGTERM or
+Ctrl-C ends it at once without losing acked entries; even then the managed nats-server is ended.
 """
 
 from __future__ import annotations
@@ -66,13 +66,15 @@ def up(
         folder = data_dir_of(data_dir)
         settings = settings_from(data_dir=folder, http=http, nats=nats, durability=durability, embedder=embedder)
         address = parse_address(settings.http)
-    if not is_owned(settings.data_dir):  # of another `up` here, the lock says more than its port
+    if not is_owned(
+        settings.data_dir
+    ):  # if another `up` uses this directory, the lock's error is more useful than the port's
         refuse_taken(*address)
     uvloop.run(_up(settings, sample=sample, as_json=json_output))
 
 
 def refuse_taken(host: str, port: int) -> None:
-    """Raise if nothing can listen at an address.
+    """Check that an address can be bound.
 
     Raises:
         Unavailable: If another program listens there, or the address is not of this machine.
@@ -92,8 +94,8 @@ def refuse_taken(host: str, port: int) -> None:
 def stop_on_signals(at_once: Callable[[], object] = lambda: None) -> asyncio.Event:
     """An event that the first SIGINT, SIGTERM or SIGHUP sets; a second SIGINT or SIGTERM ends the process.
 
-    A terminal that is closed sends SIGHUP, often twice, and fails every write from then on, so its streams are redirected.
-    Where SIGHUP is ignored (``nohup``) it stays so.
+    A closed terminal sends SIGHUP, often twice, and later writes to it fail, so the streams are redirected. If SIGHUP
+    is ignored (``nohup``), it stays ignored.
 
     Args:
         at_once: Called before a second signal ends the process, to end child processes.
@@ -158,7 +160,7 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
         closed = asyncio.create_task(runtime.wait_closed())
         await asyncio.wait({closed, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if closed.done():
-            await closed  # a fatal error of the runtime is this command's
+            await closed  # raises a fatal error of the runtime
         else:
             say("stopping (press Ctrl-C again to stop at once)")
             closed.cancel()
@@ -170,7 +172,7 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
 
 def _freeze_modules() -> None:
     """Exclude the 200,000 objects of modules and routes from garbage collection: each full one took 0.14 s."""
-    gc.unfreeze()  # what the imports left behind is freed
+    gc.unfreeze()  # frees garbage from the imports
     gc.collect()
     gc.freeze()
 
@@ -212,5 +214,5 @@ def _show_sample(there: Target, as_json: bool) -> None:
         if not as_json:
             sample_journal.show_worked_recall(there, last_seq)
             sys.stdout.flush()
-    except Exception as error:  # the journal runs without it
+    except Exception as error:  # the journal runs without the sample
         say(f"warning: the sample could not be shown: {error}")

@@ -1,6 +1,6 @@
-"""Waiting until what should be embedded is embedded, for commands that compare recall with and without.
+"""Waits until all entries that should be embedded are embedded, for commands that measure recall.
 
-Invariant: the journal is asked how many vectors are missing; nothing is guessed from a file.
+Invariant: the number of missing vectors comes from the journal, not from a file.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ may need a minute for its first batch of 64."""
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """How far a model is filled.
+    """The number of a model's vectors.
 
     Attributes:
         model: The model, None if there is none.
         count: Its vectors.
         embeddable: Entries that the policy selects.
-        missing: Those still without; None if nothing fills the model.
+        missing: Entries without a vector; None if nothing fills the model.
         embeds: Whether there is an embedder at all.
     """
 
@@ -43,9 +43,9 @@ class Vectors:
 
 
 def wait_for_vectors(journal: CrewJournal, after_seq: int, patience_s: float = PATIENCE_S) -> Vectors:
-    """Wait until the active model lacks no vector, or there is no embedder, or none has come for ``patience_s`` seconds.
+    """Wait until the active model lacks no vector, no embedder runs, or no vector came for ``patience_s`` seconds.
 
-    Only entries up to the sequence ``after_seq`` are waited for.
+    Only entries up to the sequence ``after_seq`` count.
     """
 
     def read() -> tuple[Vectors, bool]:

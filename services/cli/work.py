@@ -1,6 +1,7 @@
-"""``work``: reactors in a process of their own, sharing the load with those of ``up`` and of each other.
+"""``work``: runs reactors in a separate process, which share the load with those of ``up`` and of other ``work`` processes.
 
-Invariant: it needs the broker and nothing else of the node; it opens no view, so any number of them may run anywhere.
+Invariant: a ``work`` process needs only the broker and opens no view, so that any number of them can run on any
+machine.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ NEEDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """How to reach the broker, and what the journal knows of its models.
+    """Address of the broker, and the journal's models.
 
     Attributes:
         model: The active model, None if unknown.

@@ -1,12 +1,13 @@
 """The client of Crew Journal: ``CrewJournal`` (sync) and ``AsyncCrewJournal``; needs only schemas and httpx.
 
-``strip_injected`` (both), ``strip_nudges`` and ``strip_recalled_memory`` take out of a model's answer what its prompt was
-given by us. Names are imported at first use (PEP 562): hooks and the proxy of tools need none of them.
+``strip_injected`` (both), ``strip_nudges`` and ``strip_recalled_memory`` remove from a model's answer the texts that
+this client put into the prompt. Names are imported at first use (PEP 562), because hooks and the proxy of tools need
+none of them.
 """
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # not from typing: a file typing.py in the caller's folder would run before it is forgotten
+TYPE_CHECKING = False  # not imported from typing, because a file typing.py in the caller's folder would run
 
 if TYPE_CHECKING:
     from ...schemas.context.stripping import strip_injected as strip_injected

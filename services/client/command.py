@@ -1,6 +1,6 @@
 """The command ``crew-journal-client``: ``hook``, ``mcp`` and ``trust`` without the service's libraries.
 
-Why: a coding agent on another machine than the node needs nothing else. Invariant: standard library only.
+A coding agent on a different machine than the node needs nothing else. Invariant: standard library only.
 """
 
 from __future__ import annotations
@@ -80,9 +80,7 @@ def _mcp(namespace: argparse.Namespace) -> int:
         agent, crew, workspace = agent or named.agent, crew or named.crew, workspace or named.workspace
     role = "lead" if namespace.lead else None
     query = {"tools": namespace.tools, "agent_id": agent, "crew_id": crew, "role": role, "workspace_id": workspace}
-    query["notes"] = (
-        "false" if namespace.project else None
-    )  # the hooks of the program give its sessions the whole block
+    query["notes"] = "false" if namespace.project else None  # the program's hooks already inject the whole block
 
     def address() -> ServiceAddress:
         try:

@@ -1,6 +1,6 @@
-"""What the client does without I/O: requests, when to send them again, and answers. Both flavours use it.
+"""The parts of the client without I/O: requests, rules for resending, and answers. Both clients use them.
 
-Invariant: only what may be done twice is sent again, with growing pauses and a bounded number of times.
+Invariant: only repeatable requests are resent, with growing pauses and a limited number of times.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from ...schemas.core.operation import Operation
 from ...schemas.core.timestamps import format_ts
 
 TIMEOUT_S: Final = 40.0
-"""Seconds for one answer; an append may wait 30 for the broker's ack."""
+"""Seconds for one answer; an append may wait 30 s for the broker's ack."""
 ATTEMPTS: Final = 6
-"""Tries of one request; with the pauses below about 3 seconds, a restart of the service."""
+"""Attempts of one request; with the pauses below about 3 s, the time of a restart of the service."""
 FIRST_PAUSE_S: Final = 0.1
 LAST_PAUSE_S: Final = 2.0
 LONGEST_RETRY_AFTER_S: Final = 60.0
-"""Seconds that the service may ask for with ``Retry-After``; a budget is for a minute."""
+"""Maximum seconds of ``Retry-After`` that the client waits; a budget covers a minute."""
 _JITTER: Final = 0.25
-"""Share of a pause that is random, so that clients do not come back all at once."""
+"""Random share of a pause, so that clients do not all return at once."""
 _ERRORS_FROM: Final = 400
 _NO_SEGMENT: Final = ("", ".", "..")
 
@@ -54,12 +54,12 @@ class HttpRequest:
 
     Attributes:
         method: GET, POST, PUT or DELETE.
-        path: Below the service's URL.
-        params: Query parameters, repeated ones as several pairs.
+        path: Path below the service's URL.
+        params: Query parameters; a repeated parameter has several pairs.
         json: The body; None if there is no body.
-        repeatable: Whether doing it twice is the same as once.
-        headers: Beside the token's.
-        content: The body where it is JSON already; None if there is no such body.
+        repeatable: Whether the request is idempotent.
+        headers: Headers in addition to the token.
+        content: The body as encoded JSON; None if there is no such body.
     """
 
     method: str
@@ -109,11 +109,11 @@ def request_of(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Http
     """An operation as a request.
 
     Args:
-        operation: What is asked.
-        given: Every field, maybe among other names; a field that has its default is not sent.
+        operation: The operation.
+        given: The fields, possibly with other names, which are ignored; fields with their default value are not sent.
 
     Raises:
-        NotFound: If a field of the path cannot stand in one, so that nothing can have that name.
+        NotFound: If a path field has a value that cannot be part of a path, so that no such object exists.
     """
     fields = operation.request.model_fields
     path = operation.path
@@ -133,17 +133,17 @@ def request_of(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Http
 
 
 def pause_before(attempt: int) -> float:
-    """Seconds before try number ``attempt`` (from 1): doubling, capped, with jitter."""
+    """Seconds before attempt number ``attempt`` (from 1): doubling, capped, with jitter."""
     base = min(FIRST_PAUSE_S * 2.0 ** (attempt - 1), LAST_PAUSE_S)
-    return base * (1 - _JITTER + 2 * _JITTER * random.random())  # spreads load; no secret
+    return base * (1 - _JITTER + 2 * _JITTER * random.random())  # spreads load; not used for secrets
 
 
 def pause_after(error: Exception, attempt: int, request: HttpRequest) -> float:
-    """Seconds to wait after try number ``attempt`` failed.
+    """Seconds to wait after attempt number ``attempt`` failed.
 
     Raises:
-        Unavailable: If the request is not to be sent again. Where the service has waited itself, or waiting does not help,
-            it is not: five times 30 s would look like a hang.
+        Unavailable: If the request must not be resent. This includes errors after which waiting does not help or the
+            service has already waited, because five times 30 s would look like a hang.
     """
     if isinstance(error, OverBudget) and request.repeatable and attempt < ATTEMPTS:
         return min(error.retry_after_s, LONGEST_RETRY_AFTER_S) + pause_before(1)
@@ -174,7 +174,7 @@ def checked(status: int, body: bytes) -> bytes:
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """A JSON object that no model describes."""
+    """Parse a JSON object that has no model."""
     return dict(json.loads(body))
 
 
@@ -195,10 +195,12 @@ def present(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def entry_path(entry_id: str) -> str:
-    """The path below which an entry is; the entry itself is at ``…/entry``, where no route hides the id ``count``.
+    """The path of an entry's routes.
+
+    The entry itself is at ``…/entry``, so that the route ``count`` does not hide the id ``count``.
 
     Raises:
-        NotFound: If no entry can have that id: it would be another path, as ``.`` and the empty one are.
+        NotFound: If no entry can have that id, because it would change the path, like ``.`` and the empty id.
     """
     if not is_id(entry_id):
         raise NotFound(f"no entry {entry_id[:64]}", hint="an id has 1 to 64 of A-Z a-z 0-9 _ - and is not just _")

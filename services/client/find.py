@@ -1,7 +1,7 @@
 """The address of the service and the token: from arguments, the environment, or the data directory of an ``up``.
 
-Invariant: nothing is read at import; a token is never taken from a place that the URL did not come from, unless it was
-given, so it is not sent to another service. A data directory that was not named counts only if a person trusts it
+Invariant: nothing is read at import; unless given explicitly, a token is used only with a URL from the same source, so
+that it is not sent to a different service. A data directory that was not named is used only if a person trusts it
 (``trust``).
 """
 
@@ -30,7 +30,7 @@ class ServiceAddress:
     """A service and a token.
 
     Attributes:
-        url: Without a slash at the end.
+        url: URL without a slash at the end.
         token: The bearer token.
     """
 
@@ -39,11 +39,11 @@ class ServiceAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is this machine; proxies of the environment are then left out."""
+        """Whether the service is on this machine; then the environment's proxies are ignored."""
         return urlsplit(self.url).hostname in _LOOPBACK
 
     def arguments(self) -> dict[str, Any]:
-        """What a client of httpx is made with, of either flavour.
+        """The arguments for httpx's blocking or asynchronous client.
 
         Raises:
             NotAuthenticated: If the token cannot be sent.
@@ -57,18 +57,18 @@ class ServiceAddress:
 
 
 def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | None) -> ServiceAddress:
-    """The service that is meant.
+    """Determine the service and the token.
 
     Raises:
-        NotFound: If no URL is given and no service runs on the data directory.
+        NotFound: If no URL is given and no service uses the data directory.
         NotAllowed: If the data directory was found in this folder and is not trusted.
-        NotAuthenticated: If there is no token for it.
+        NotAuthenticated: If there is no token.
         InvalidQuery: If the URL is not valid.
     """
     named = url or (os.environ.get(URL_VARIABLE) if data_dir is None else None)
     token = token or os.environ.get(TOKEN_VARIABLE)
     if named is None:
-        from ..data_dir import read_owner_token  # here, as below: a service that was named needs no data directory
+        from ..data_dir import read_owner_token  # imported late, because a named service needs no data directory
 
         folder = data_dir_of(data_dir or os.environ.get(DATA_DIR_VARIABLE))
         named = _address_of(folder)
@@ -82,7 +82,7 @@ def find(url: str | None, token: str | None, data_dir: str | os.PathLike[str] | 
 
 
 def data_dir_of(named: str | os.PathLike[str] | None) -> Path:
-    """The data directory that is meant: a named one, else that of the current folder, if it is trusted.
+    """The named data directory, else the data directory in the current folder if it is trusted.
 
     Raises:
         NotAllowed: If it was found in the current folder and is not trusted.
@@ -97,10 +97,11 @@ def data_dir_of(named: str | os.PathLike[str] | None) -> Path:
 
 
 def running(folder: Path) -> Running | None:
-    """What ``runtime.json`` of a data directory says, if a process owns the directory; it may not answer.
+    """The content of a data directory's ``runtime.json`` if a process owns the directory; the service may not answer.
 
     Raises:
-        NotAllowed: If the directory has a consent, and the file was not written by the service that has its owner's token.
+        NotAllowed: If a person trusted the directory, but the file was not written by the service with the directory's
+            owner token.
     """
     from ..data_dir import read_owner_token, read_running
     from .trust import is_noted

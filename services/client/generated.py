@@ -101,6 +101,16 @@ from ...schemas.entries.operations import (
     PublishEntryAnswer,
     RememberAnswer,
 )
+from ...schemas.erasure.operations import (
+    ERASURE,
+    ERASURES,
+    FORGET,
+    PROVE_ERASED,
+    Erasure,
+    ErasuresAnswer,
+    ForgetMessagesAnswer,
+    ProveAnswer,
+)
 from ...schemas.facts.operations import (
     KG_ADD,
     KG_ENTITY,
@@ -278,14 +288,14 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
-            mode: search leaves out entries without any evidence and marks entries that do not count any more.
-                inject, for prompts, leaves out these, entries with too little evidence, and all entries if the hits
-                together do not show that the memory holds an answer.
+            mode: search leaves out entries without any evidence and marks entries that no longer count. inject,
+                for prompts, leaves out entries that no longer count or have too little evidence, and returns nothing
+                if the hits together do not show that the memory holds an answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
                 separated by commas); all if absent. entries includes learned rules.
         """
@@ -331,7 +341,7 @@ class Operations:
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
                 separated by commas); all if absent. entries includes learned rules.
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
@@ -371,14 +381,14 @@ class Operations:
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
                 absent.
-            mode: search leaves out entries without any evidence and marks entries that do not count any more.
-                inject, for prompts, leaves out these, entries with too little evidence, and all entries if the hits
-                together do not show that the memory holds an answer.
+            mode: search leaves out entries without any evidence and marks entries that no longer count. inject,
+                for prompts, leaves out entries that no longer count or have too little evidence, and returns nothing
+                if the hits together do not show that the memory holds an answer.
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
                 separated by commas); all if absent. entries includes learned rules.
         """
@@ -445,7 +455,7 @@ class Operations:
             entry_id: Id of the entry; sending the same id and content again stores nothing.
             agent_id: The agent whose entry it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PUBLISH_ENTRY, locals())
 
@@ -467,7 +477,7 @@ class Operations:
             session: Only turns of this session (`trace_id`).
             agent_id: The agent whose conversations are searched, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONVERSATION_SEARCH, locals())
 
@@ -496,14 +506,14 @@ class Operations:
             text: The text to remember, up to the size of an entry (256 KiB).
             kind: Kind of the text: preference, decision, fact …
             about: The person or thing that it is about.
-            aliases: Other words that recall finds it by.
+            aliases: Other words by which recall finds the text.
             supersedes: Ids of entries that no longer count because of this one.
             valid_at: Time from which it is true, if that is not now.
             data_subject_id: The person whose personal data this is.
             entry_id: Id of the entry; sending the same id and text again stores nothing.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The agent's crew, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REMEMBER, locals())
 
@@ -534,7 +544,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             version: Sequence of a write: the document as it was after that write.
             as_of: Any sequence: the document as it was right after this sequence.
         """
@@ -573,10 +583,10 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             mode: `replace` (content is the whole text) or `append` (content is the added text).
             content: The text.
-            write_id: The write's own id; the same id again writes nothing.
+            write_id: Id of the write; a second write with the same id is ignored.
             expected_seq: For replace: the `seq` of the version that it replaces, 0 for none; 409 if it has
                 changed.
             expected_sha256: For replace: the `sha256` of the text that it replaces; 409 if it has changed. The
@@ -603,10 +613,10 @@ class Operations:
         Args:
             entry: The note, one line; line breaks become blanks.
             scope: Whether to append to the agent's log or to its crew's.
-            write_id: The write's own id; the same id again writes nothing.
+            write_id: Id of the write; a second write with the same id is ignored.
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(APPEND_DAILY, locals())
 
@@ -628,7 +638,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENTS, locals())
 
@@ -655,7 +665,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             limit: Most versions.
         """
         return self._operate(DOCUMENT_VERSIONS, locals())
@@ -684,7 +694,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             from_version: Sequence of the older version; 0 for none.
             to_version: Sequence of the newer version; the present one if absent.
         """
@@ -714,7 +724,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             version: Sequence of the version; the last one with a text if absent.
             reason: The reason; it is recorded.
         """
@@ -743,7 +753,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             reason: The reason; it is recorded.
         """
         return self._operate(DOCUMENT_RETRACT, locals())
@@ -785,7 +795,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_FILE, locals())
 
@@ -816,7 +826,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_SEARCH, locals())
 
@@ -837,7 +847,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_INDEX, locals())
 
@@ -860,7 +870,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_REINDEX, locals())
 
@@ -888,7 +898,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew; AGENT and LEAD may name their own only.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SEARCH_MEMORY, locals())
 
@@ -902,7 +912,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_CONFIG, locals())
 
@@ -923,12 +933,12 @@ class Operations:
         Args:
             retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
                 default, all versions are kept.
-            scrubber: A text with credentials that is to be stored, in documents, entries, drawers and facts:
-                block refuses it, redact replaces them, warn stores it and says so, off stores it. By default
-                CREW_JOURNAL_SECRETS decides.
+            scrubber: What happens when a text to be stored (document, entry, drawer or fact) contains
+                credentials: block refuses the text, redact replaces the credentials, warn stores the text and returns
+                a warning, off stores the text. By default CREW_JOURNAL_SECRETS decides.
             verifier: off, or cheap: refuse lines that contradict a line of pins.md.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONFIGURE_MEMORY, locals())
 
@@ -942,7 +952,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_STATS, locals())
 
@@ -961,7 +971,7 @@ class Operations:
         Args:
             older_than_days: Age of the versions; the retention_days of the workspace if absent.
             keep_latest: Number of versions of each document that are kept, however old they are.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SWEEP_VERSIONS, locals())
 
@@ -981,7 +991,7 @@ class Operations:
             agent_id: The agent.
             crew_id: The crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(EXPORT_BUNDLE, locals())
 
@@ -1009,7 +1019,7 @@ class Operations:
             format: okf, crewship, nanoclaw or openclaw; recognised by the files if absent.
             group: For nanoclaw: the group to import, if there are several.
             person: The person that a card (USER.md) is about.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(IMPORT_BUNDLE, locals())
 
@@ -1023,7 +1033,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RetractionAnswer:
-        """Retract an entry: it stays in the journal and does not count any more.
+        """Retract an entry: it stays in the journal and no longer counts.
 
         For OWNER and ADMIN, for a LEAD of the entry's crew, and for the agent that wrote the entry. ``recall``
         marks the entry and ranks it last; ``mode: inject`` leaves it out.
@@ -1034,7 +1044,7 @@ class Operations:
             stale: The entry was true and is out of date.
             superseded_by: Id of the entry that replaces it.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RETRACT, locals())
 
@@ -1046,16 +1056,16 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> RetractionAnswer:
-        """Restore a retracted entry, or one that the update rule found outdated: it counts again.
+        """Restore an entry that was retracted or that the update rule found outdated, so that it counts again.
 
-        For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent those that it
-        retracted itself. No reactor finds the same update again.
+        For OWNER and ADMIN. A LEAD may restore entries that agents of its crew retracted, an agent entries that
+        it retracted itself. Reactors do not report the same update again.
 
         Args:
             entry_id: The entry.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RESTORE, locals())
 
@@ -1078,7 +1088,7 @@ class Operations:
             priority: normal, high, pin or permanent.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SET_PRIORITY, locals())
 
@@ -1099,7 +1109,7 @@ class Operations:
             crew_id: The crew; the whole workspace if absent.
             profile: The formulas: seed, or legacy for comparison.
             history: Also the snapshots of this number of days, newest first.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(HEALTH, locals())
 
@@ -1119,7 +1129,7 @@ class Operations:
             crew_id: The crew; the whole workspace if absent.
             profile: The formulas: seed, or legacy for comparison.
             history: Also the snapshots of this number of days, newest first.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEASURE_HEALTH, locals())
 
@@ -1146,7 +1156,7 @@ class Operations:
             weight: Weight of the relation, above 0 and at most 1.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RELATE, locals())
 
@@ -1170,7 +1180,7 @@ class Operations:
             relation: similar, supports, contradicts (also: refutes) or supersedes.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UNRELATE, locals())
 
@@ -1194,7 +1204,7 @@ class Operations:
             relation: Only this relation.
             limit: Most entries.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(GRAPH, locals())
 
@@ -1219,14 +1229,14 @@ class Operations:
         Args:
             role: OWNER, ADMIN, LEAD or AGENT.
             workspace_id: Its workspace; `default` if absent.
-            all_workspaces: For OWNER: valid for all workspaces; each request names one.
+            all_workspaces: For OWNER: valid for all workspaces; each request then names its workspace.
             crew_id: Its crew; LEAD needs one.
             agent_id: Its agent; LEAD and AGENT need one.
             label: Purpose of the token.
             nats: For LEAD and AGENT: also make it a NATS password.
             may_publish: For LEAD and AGENT: further entry types, or prefix.*, that it may publish.
-            speaks_for: Persons whose own words it submits, such as user:maria. For LEAD and AGENT also further
-                actors that it may speak for, such as keeper or keeper:gate.
+            speaks_for: Persons for whom the token may speak, such as user:maria. For LEAD and AGENT also other
+                actors, such as keeper or keeper:gate.
             expires_at: When it expires; never if absent.
         """
         return self._operate(CREATE_TOKEN, locals())
@@ -1238,10 +1248,11 @@ class Operations:
     ) -> TokensAnswer:
         """List tokens: ids, bindings, grants and times, without secrets.
 
-        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
+        Covers the token's workspace. A token for all workspaces may name a workspace; otherwise the answer covers
+        all.
 
         Args:
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(TOKENS, locals())
 
@@ -1288,7 +1299,7 @@ class Operations:
             memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REGISTER_AGENT, locals())
 
@@ -1316,7 +1327,7 @@ class Operations:
             memory_budget_chars: Characters of memory in its prompt; 15,000 if absent.
             memory_walk_depth: Default of ``walk_depth`` for its recalls: 0 or 1 hop along similar relations.
             settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UPDATE_AGENT, locals())
 
@@ -1329,12 +1340,12 @@ class Operations:
     ) -> AgentAnswer:
         """Show the settings of an agent.
 
-        OWNER and ADMIN may read those of any agent, others their own.
+        OWNER and ADMIN may read the settings of any agent; other tokens may read their own agent's.
 
         Args:
             agent_id: Id of the agent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(AGENT, locals())
 
@@ -1350,7 +1361,7 @@ class Operations:
         Args:
             crew_id: Only agents of this crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(AGENTS, locals())
 
@@ -1368,7 +1379,7 @@ class Operations:
             crew_id: Id of the crew.
             name: Name for people.
             settings: Further settings, a JSON object.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REGISTER_CREW, locals())
 
@@ -1383,15 +1394,16 @@ class Operations:
     ) -> CrewAnswer:
         """Change the given settings of a registered crew and keep the others.
 
-        The settings are merged by the service, key by key, so that two changes at once both count; a key with
-        ``null`` is removed. ``expected_seq`` refuses the change if the crew was registered again meanwhile.
+        The service merges the settings key by key, so that two simultaneous changes both take effect; a key with
+        ``null`` is removed. With ``expected_seq``, the change is refused if the crew was registered again
+        meanwhile.
 
         Args:
             crew_id: Id of the crew.
             name: Name for people.
             settings: Further settings, a JSON object.
             expected_seq: The ``seq`` of the registration that was read.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UPDATE_CREW, locals())
 
@@ -1404,12 +1416,12 @@ class Operations:
     ) -> CrewAnswer:
         """Show the settings of a crew and its registered agents.
 
-        OWNER and ADMIN may read those of any crew, others those of their own.
+        OWNER and ADMIN may read the settings of any crew; other tokens may read their own crew's.
 
         Args:
             crew_id: Id of the crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREW, locals())
 
@@ -1419,11 +1431,11 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> CrewsAnswer:
-        """List the registered crews: all of them for OWNER and ADMIN, its own for other tokens.
+        """List the registered crews: all crews for OWNER and ADMIN, the token's own crew for other tokens.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREWS, locals())
 
@@ -1443,7 +1455,7 @@ class Operations:
             session_id: The session.
             agent_id: The agent, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(NUDGES, locals())
 
@@ -1457,7 +1469,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(WORKSPACE_SETTINGS, locals())
 
@@ -1490,27 +1502,27 @@ class Operations:
         ] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
-        """Change the settings of a workspace that are given.
+        """Change the given settings of a workspace.
 
         Recorded as an entry, whose sequence is the answer's ``view_seq``; pass it as ``min_seq`` to read the
-        change. When ``embed_chat`` is switched on again, an index sweep embeds the older entries; switched off,
-        vectors are kept.
+        change. When ``embed_chat`` is switched on again, an index sweep embeds the older entries; when it is
+        switched off, existing vectors are kept.
 
         Args:
             cost_nudge_usd: Cost in US dollars within 24 hours above which an agent is nudged.
-            embed_chat: Whether chat.* and message.posted entries get vectors, older ones included, so that recall
-                finds them by meaning; they do unless it is switched off.
+            embed_chat: Whether chat.* and message.posted entries, including older ones, get vectors, so that
+                recall finds them by meaning; on by default.
             palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
             context_budget_tokens: Tokens of a whole assembled context.
             context_system_tokens: Tokens of a context that are reserved for the system's text.
             remembered_tokens: Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default.
-            salience_weights: Weights of salience that differ from the node's: relevance, recency, confidence,
-                usage, freshness, and half_life_hours of recency.
-            episodic_ttl_hours: Hours for which queries return episodes.
+            salience_weights: Salience weights that override the node's: relevance, recency, confidence, usage,
+                freshness, and half_life_hours of recency.
+            episodic_ttl_hours: Hours for which queries return an episode.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONFIGURE_WORKSPACE, locals())
 
@@ -1524,14 +1536,15 @@ class Operations:
         """Propose an evidence floor from the hits that recall returned and those that were used.
 
         Replays the workspace's receipts under every floor. The proposal is the highest floor that keeps 95 % of
-        the hits that were reported as used (`used`); there is none below 20 such hits. Hits that were only
-        rendered do not count as used. The floor is not changed: `workspace settings --evidence-floor` sets it.
-        Recalls of both modes count; of a recall in mode inject, only the hits above its own floor are known.
+        the hits that were reported as used (`used`); with fewer than 20 such hits there is no proposal. Hits that
+        were only rendered do not count as used. The command does not change the floor; `workspace settings
+        --evidence-floor` sets it. Recalls of both modes count; of a recall in mode inject, only the hits above
+        the floor of that recall are known.
 
         Args:
-            receipts: Maximum number of receipts to replay, the newest first.
+            receipts: Maximum number of receipts to replay, newest first.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CALIBRATE, locals())
 
@@ -1594,7 +1607,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONTEXT_ASSEMBLE, locals())
 
@@ -1630,7 +1643,7 @@ class Operations:
             session: The session (trace_id): shows that the opener opened it with the agent.
             as_of: Any sequence: the block as it was right after this sequence.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_BLOCK, locals())
 
@@ -1687,7 +1700,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_WRITE, locals())
 
@@ -1716,7 +1729,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_READ, locals())
 
@@ -1752,7 +1765,7 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_QUERY, locals())
 
@@ -1772,7 +1785,7 @@ class Operations:
             confidence: New confidence of the fact; unchanged if absent.
             note: How it was checked; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FACT_VERIFY, locals())
 
@@ -1790,7 +1803,7 @@ class Operations:
             fact_id: The fact.
             note: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FACT_REQUEST_VERIFICATION, locals())
 
@@ -1808,7 +1821,7 @@ class Operations:
             namespace: Namespace of facts; that of the knowledge graph if empty.
             now: RFC 3339 time as of which facts hold; now if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FACT_CONFLICTS, locals())
 
@@ -1839,14 +1852,14 @@ class Operations:
             predicate: The relation between the two, such as uses or owns. Compared exactly.
             object: Name of the other entity.
             valid_from: Date from which it holds.
-            valid_to: Date until when it held, included; open if absent.
+            valid_to: Last date on which it holds; open if absent.
             confidence: How certain it is, 0 to 1.
             subject_type: Type of the subject: person, tool.
             object_type: Type of the object.
             source_closet: Id of the drawer that it was taken from.
             source_entry_id: Id of the entry that it was taken from.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_ADD, locals())
 
@@ -1870,7 +1883,7 @@ class Operations:
             direction: Facts in which the entity is subject, object, or either; any other word means both.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_QUERY, locals())
 
@@ -1897,7 +1910,7 @@ class Operations:
             ended: The last date on which it held; today if absent.
             reason: The reason; it is recorded.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_INVALIDATE, locals())
 
@@ -1909,13 +1922,13 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> KgTimelineAnswer:
-        """Show facts in the order of the date from which they hold, those without one last.
+        """Show facts in the order of the date from which they hold, facts without this date last.
 
         Args:
             entity: Name of an entity; all if absent.
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_TIMELINE, locals())
 
@@ -1931,7 +1944,7 @@ class Operations:
         Args:
             as_of_seq: Show the graph as it was known right after this sequence of the journal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_STATS, locals())
 
@@ -1955,7 +1968,7 @@ class Operations:
             aliases: Further names that mean this entity.
             dropped_aliases: Names that no longer mean this entity.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(KG_ENTITY, locals())
 
@@ -1969,7 +1982,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_STATUS, locals())
 
@@ -1983,7 +1996,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_WINGS, locals())
 
@@ -1998,7 +2011,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
         return self._operate(PALACE_ROOMS, locals())
@@ -2013,7 +2026,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_TAXONOMY, locals())
 
@@ -2035,7 +2048,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             query: The question, or any text.
             limit: Most hits, at most 50.
             wing: Only this wing.
@@ -2059,7 +2072,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             content: The text to compare.
             threshold: Minimum similarity; 0.9 if it is 0 or less.
         """
@@ -2081,7 +2094,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
             room: Only this room.
             agent_id: Only drawers that this agent filed.
@@ -2103,7 +2116,7 @@ class Operations:
         Args:
             drawer_id: Id of the drawer.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DRAWER, locals())
 
@@ -2119,7 +2132,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             agent_name: Whose diary.
             last_n: Number of entries, at most 100.
         """
@@ -2136,7 +2149,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
         return self._operate(WAKE_UP, locals())
@@ -2154,7 +2167,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
             room: Only this room.
             limit: Most drawers, at most 50.
@@ -2179,7 +2192,7 @@ class Operations:
             content: The text, kept verbatim.
             source_file: File that the text is from.
             added_by: Who files it; the agent of the token if absent. Only OWNER and ADMIN name another.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(ADD_DRAWER, locals())
 
@@ -2194,7 +2207,7 @@ class Operations:
         importance: float | int | None = None,
         workspace_id: str | None = None,
     ) -> DrawerAnswer:
-        """Move a drawer, or set its type or importance; its text and id stay. For those who may delete it.
+        """Move a drawer, or set its type or importance; its text and id stay. For callers that may delete it.
 
         Args:
             drawer_id: Id of the drawer.
@@ -2203,7 +2216,7 @@ class Operations:
             hall: The new hall.
             memory_type: decision, preference, milestone, problem, emotional, fact, task or general.
             importance: 0 to 5.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UPDATE_DRAWER, locals())
 
@@ -2223,7 +2236,7 @@ class Operations:
             drawer_id: The caller's key for the text; it becomes the id of the drawer.
             content: The text, kept verbatim, at most 10,000 characters.
             category: `wing` or `wing/room`; `user/general` if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PUT_DRAWER, locals())
 
@@ -2238,15 +2251,15 @@ class Operations:
     ) -> ImportDrawersAnswer:
         """File drawers of another store under the ids that they have there; repeating it changes nothing.
 
-        A drawer whose text differs is replaced. One that was deleted here stays deleted unless ``restore`` is
-        true.
+        A drawer whose text differs is replaced. A drawer that was deleted here stays deleted unless ``restore``
+        is true.
 
         Args:
             drawers: The drawers, at most 200.
             imported_from: Name of the store, such as its path.
             dry_run: Only report what would be done with each drawer.
             restore: Also file drawers that were deleted here.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(IMPORT_DRAWERS, locals())
 
@@ -2262,7 +2275,7 @@ class Operations:
 
         Args:
             drawer_id: Id of the drawer.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DELETE_DRAWER, locals())
 
@@ -2274,11 +2287,11 @@ class Operations:
     ) -> DrawerAnswer:
         """Restore a drawer that was deleted, pruned, merged or superseded; for those who may delete it.
 
-        One that an OWNER or ADMIN deleted is restored by them alone.
+        Only OWNER and ADMIN can restore a drawer that an OWNER or ADMIN deleted.
 
         Args:
             drawer_id: Id of the drawer.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RESTORE_DRAWER, locals())
 
@@ -2294,7 +2307,7 @@ class Operations:
 
         Args:
             content: The text, at most 2,000 characters.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SET_IDENTITY, locals())
 
@@ -2312,7 +2325,7 @@ class Operations:
             agent_name: Whose diary.
             entry: The entry, at most 10,000 characters.
             topic: Topic of the entry; `diary` if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DIARY_WRITE, locals())
 
@@ -2322,13 +2335,13 @@ class Operations:
         since_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> InfoAnswer:
-        """File the exchanges of chat.* entries that are not filed yet, also those that were put off.
+        """File the exchanges of chat.* entries that are not filed yet, including postponed ones.
 
         Recorded as an event; the reactor `palace_ingest` follows at once. It files nothing twice.
 
         Args:
             since_seq: Only turns from this sequence on; all if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_INGEST, locals())
 
@@ -2343,14 +2356,14 @@ class Operations:
         room: str | None = None,
         recipe: Literal["default", "palace-seed"] = "default",
     ) -> PalaceTextAnswer:
-        """Search the drawers and show what was found as a text of at most 14,000 characters.
+        """Search the drawers and show the hits as a text of at most 14,000 characters.
 
         One line for each hit: rank, wing and room, score, the first 300 characters, and the file it is from. The
         hits count as read.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             query: The question, or any text.
             limit: Most hits, at most 50.
             wing: Only this wing.
@@ -2376,7 +2389,7 @@ class Operations:
             messages: Messages so far, oldest first: role, name and text.
             wing: Only this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_CONTEXT, locals())
 
@@ -2394,7 +2407,7 @@ class Operations:
             start_room: The room to start from.
             max_hops: Most hops, at most 5.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(TRAVERSE, locals())
 
@@ -2412,7 +2425,7 @@ class Operations:
             wing_a: A wing that must be among them.
             wing_b: Another wing that must be among them.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FIND_TUNNELS, locals())
 
@@ -2426,7 +2439,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_GRAPH, locals())
 
@@ -2455,7 +2468,7 @@ class Operations:
             label: What connects them.
             source_drawer_id: The drawer of the first room that the tunnel points to.
             target_drawer_id: The drawer of the second room that the tunnel points to.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREATE_TUNNEL, locals())
 
@@ -2471,7 +2484,7 @@ class Operations:
         Args:
             wing: Only tunnels with an end in this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LIST_TUNNELS, locals())
 
@@ -2485,7 +2498,7 @@ class Operations:
 
         Args:
             tunnel_id: Id of the tunnel.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DELETE_TUNNEL, locals())
 
@@ -2505,7 +2518,7 @@ class Operations:
             wing: The wing.
             room: The room within the wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FOLLOW_TUNNELS, locals())
 
@@ -2518,15 +2531,15 @@ class Operations:
     ) -> ConsolidationAnswer:
         """Learn rules from recurring entries of a crew.
 
-        What one publisher alone reported, or all of which was received on one day, is proposed to a person
-        instead. Returns when the run has finished, or after two seconds; it then continues in the background. One
-        run at a time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless
-        one is permanent.
+        A finding from only one publisher, or from only one day of receipt, is proposed to a person instead.
+        Returns when the run has finished, or after two seconds; it then continues in the background. One run at a
+        time in a workspace. A crew with fewer than 10 candidates within the look-back is skipped, unless a
+        candidate is permanent.
 
         Args:
             crew_id: The crew; all if absent.
             since: Look-back in hours, days or weeks: 24h, 7d, 2w.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONSOLIDATE, locals())
 
@@ -2542,7 +2555,7 @@ class Operations:
         Args:
             crew_id: The crew, for OWNER and ADMIN; else that of the token.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LEARNED_RULES, locals())
 
@@ -2568,7 +2581,7 @@ class Operations:
             lesson_id: Id of the lesson; generated if absent.
             crew_id: The crew whose lesson it is.
             agent_id: The agent whose lesson it is, if no crew is given.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(ADD_LESSON, locals())
 
@@ -2586,7 +2599,7 @@ class Operations:
             state: pending, approved, rejected, undone or learned; all if absent.
             crew_id: The crew; all if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PROPOSALS, locals())
 
@@ -2602,7 +2615,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(EXPLAIN_PROPOSAL, locals())
 
@@ -2618,7 +2631,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DIFF_PROPOSAL, locals())
 
@@ -2634,7 +2647,7 @@ class Operations:
 
         Args:
             proposal_id: The proposal.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(APPROVE_PROPOSAL, locals())
 
@@ -2650,7 +2663,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REJECT_PROPOSAL, locals())
 
@@ -2666,7 +2679,7 @@ class Operations:
         Args:
             proposal_id: The proposal.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(UNDO_PROPOSAL, locals())
 
@@ -2684,7 +2697,7 @@ class Operations:
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SHOW_OPERATOR, locals())
 
@@ -2698,7 +2711,7 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(OPERATORS, locals())
 
@@ -2717,7 +2730,7 @@ class Operations:
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FORGET_OPERATOR, locals())
 
@@ -2728,15 +2741,15 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> OperatorChangedAnswer:
-        """Record that a person consents to a model and cards, or no longer does.
+        """Record a person's consent to a model and cards, or its withdrawal.
 
-        Nothing is learned of a person before. When consent is withdrawn, model and cards are removed at once, and
-        notes of agents about the person are retracted. Both count for all names of the person.
+        Without consent, nothing is learned about a person. When consent is withdrawn, model and cards are removed
+        at once, and notes of agents about the person are retracted. Both count for all names of the person.
 
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             decision: granted or withdrawn.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONSENT, locals())
 
@@ -2750,15 +2763,15 @@ class Operations:
     ) -> OperatorChangedAnswer:
         """Declare a further name of a person, such as an address, or undo that.
 
-        The consent of the person counts for both names; if it was withdrawn under one of them, it is withdrawn.
-        What is known under either name is removed; only later statements count. For OWNER, ADMIN, and tokens that
+        The person's consent counts for both names; if it was withdrawn under one name, it is withdrawn for both.
+        Known facts under both names are removed; only later statements count. For OWNER, ADMIN, and tokens that
         speak for both names.
 
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             name: The further name.
-            remove: It is no longer a name of the person.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            remove: Remove the name instead.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(NAME_OPERATOR, locals())
 
@@ -2772,17 +2785,17 @@ class Operations:
 
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DELETE_OPERATOR, locals())
 
     def replace_subject_key(
         self,
     ) -> SubjectKeyReplacedAnswer:
-        """Use the present key of people although the journal names them by another, after the file subject.key was lost.
+        """After the file subject.key was lost, use the new key although the journal names people by the old one.
 
-        Models, cards, consents and further names of all workspaces are removed: nothing can tell whose they are.
-        People may consent again.
+        Models, cards, consents and further names of all workspaces are removed: they can no longer be assigned to
+        people. People may consent again.
         """
         return self._operate(REPLACE_SUBJECT_KEY, locals())
 
@@ -2792,12 +2805,12 @@ class Operations:
         *,
         workspace_id: str | None = None,
     ) -> SweepAnswer:
-        """Run a sweep now, after those that were missed.
+        """Run the missed sweeps, then a sweep now.
 
         Args:
             sweep: decay, health, index, compaction, reflection, peer_cards, operators. Returns when the sweep's
                 event is folded; for compaction, reflection, peer_cards, operators, when the sweep has finished.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SWEEP, locals())
 
@@ -2811,7 +2824,7 @@ class Operations:
         Runs the index sweep and answers with its counts.
 
         Args:
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SWEEP_EMBEDDINGS, locals())
 
@@ -2829,7 +2842,7 @@ class Operations:
         Args:
             model: Only texts that this model refused; of all models if absent.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(REINDEX, locals())
 
@@ -2909,11 +2922,12 @@ class Operations:
     ) -> DeadLettersAnswer:
         """List events that could not be folded, newest first, each with its reason.
 
-        Covers the token's workspace. A token of all workspaces names one, or gets those of all.
+        Covers the token's workspace. A token for all workspaces may name a workspace; otherwise the answer covers
+        all.
 
         Args:
             state: Only those in this state: parked, folded, retried or discarded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DEAD_LETTERS, locals())
 
@@ -2933,7 +2947,7 @@ class Operations:
         Args:
             seq: Sequence of the dead letter.
             force: Retry even if only one view failed to fold it; the other views then apply it twice.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(RETRY_DEAD_LETTER, locals())
 
@@ -2951,9 +2965,81 @@ class Operations:
         Args:
             seq: Sequence of the dead letter.
             reason: The reason; it is recorded.
-            workspace_id: The workspace, for a token of all workspaces; `default` if absent.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DISCARD_DEAD_LETTER, locals())
+
+    def forget(
+        self,
+        reason: str,
+        *,
+        ids: Sequence[str] = (),
+        subject: str | None = None,
+        dry_run: bool = False,
+        workspace_id: str | None = None,
+    ) -> ForgetMessagesAnswer:
+        """Erase entries and everything that was made of them, from the journal's stream, the views and all indexes.
+
+        What goes: the messages named by `ids` (entries, writes of documents, `drawer:ID`, `fact:ID`) or whose
+        `data_subject_id` is `subject`, and every message that was derived from them: vectors, links, drawers,
+        facts, rules, lessons, proposals, models of people, and decisions about them alone. With `dry_run` nothing
+        is changed, and the answer says what would go. Without it, the ids can not be used again as soon as this
+        answers; the messages are deleted and the views are made anew in the background: `erasure` shows the
+        receipt.
+
+        Args:
+            ids: Ids of entries or document writes, `drawer:ID`, `fact:ID`.
+            subject: `data_subject_id` of a person: all of that person's messages.
+            reason: The reason; it is recorded.
+            dry_run: Only say what would go.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(FORGET, locals())
+
+    def prove_erased(
+        self,
+        canary: str,
+    ) -> ProveAnswer:
+        """Look for a text in everything the node keeps: files of the stream, views, logs and other files of its folder.
+
+        Run it before an erasure, to see where the text is, and after it. The text is searched in UTF-8, UTF-16,
+        hex, base64, percent-encoded and escaped as JSON, and the hashes of its words in the indexes. The text
+        itself is not recorded.
+
+        Args:
+            canary: The text; a rare word or name says most.
+        """
+        return self._operate(PROVE_ERASED, locals())
+
+    def erasure(
+        self,
+        erasure_id: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> Erasure:
+        """Show an erasure and, once it is completed, its receipt.
+
+        Args:
+            erasure_id: The erasure.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(ERASURE, locals())
+
+    def erasures(
+        self,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ErasuresAnswer:
+        """List the erasures of a workspace, the newest first.
+
+        Args:
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(ERASURES, locals())
 
 
 def _awaited(
@@ -3097,3 +3183,7 @@ class AsyncOperations:
     dead_letters = _awaited(Operations.dead_letters)
     retry_dead_letter = _awaited(Operations.retry_dead_letter)
     discard_dead_letter = _awaited(Operations.discard_dead_letter)
+    forget = _awaited(Operations.forget)
+    prove_erased = _awaited(Operations.prove_erased)
+    erasure = _awaited(Operations.erasure)
+    erasures = _awaited(Operations.erasures)

@@ -30,13 +30,13 @@ class CrewJournal(Operations):
     """A Crew Journal over HTTP; blocking. Not to be shared between threads.
 
     Args:
-        url: Of the service; ``CREW_JOURNAL_URL``, or a running ``up``, if absent.
-        token: ``CREW_JOURNAL_TOKEN``, or the owner's of that ``up``, if absent.
-        data_dir: Of that ``up``; ``CREW_JOURNAL_DATA_DIR`` or ``.crew-journal`` if absent.
+        url: URL of the service; ``CREW_JOURNAL_URL``, or a running ``up``, if absent.
+        token: The token; ``CREW_JOURNAL_TOKEN``, or the owner's token of that ``up``, if absent.
+        data_dir: Data directory of that ``up``; ``CREW_JOURNAL_DATA_DIR`` or ``.crew-journal`` if absent.
         timeout_s: Seconds for one answer.
 
     Raises:
-        NotFound: If no service is named and none runs.
+        NotFound: If no URL is given and no service runs.
         NotAuthenticated: If there is no token.
     """
 
@@ -63,10 +63,10 @@ class CrewJournal(Operations):
     # the journal
 
     def append(self, entry: Entry) -> Receipt:
-        """Append one entry; returns after the broker's ack. Safe to repeat: the id is minted here if absent.
+        """Append one entry; returns after the broker's ack. Safe to repeat, because the client generates a missing id.
 
         Raises:
-            InvalidEntry: Naming every field that is wrong.
+            InvalidEntry: Names every invalid field.
         """
         answer = self._ask(HttpRequest("POST", "/v1/journal", content=encoded(entry)), AppendAnswer)
         return answer.entries[0]
@@ -75,25 +75,25 @@ class CrewJournal(Operations):
         """Append up to 1,000 entries and 32 MiB, all or nothing; ``append_many`` takes more, in parts.
 
         Raises:
-            InvalidEntry: Naming every field that is wrong of every entry (``entries[3].summary``).
-            EntryTooLarge: If they are more.
+            InvalidEntry: Names every invalid field of every entry (``entries[3].summary``).
+            EntryTooLarge: If the batch is larger.
         """
         return self._append_encoded(encoded_batch(entries))
 
     def append_many(self, entries: Iterable[Entry], *, batch: int = ATOMIC_BATCH) -> Iterator[Receipt]:
         """Append any number of entries, batch by batch, yielding receipts in order.
 
-        Entries are sent only while iterating: each batch when the receipts of the one before it are taken.
-        ``for receipt in journal.append_many(entries)``, to the end, appends them all.
+        Entries are sent only while iterating: each batch is sent after the receipts of the previous batch were
+        consumed. ``for receipt in journal.append_many(entries)``, to the end, appends them all.
 
         Args:
-            entries: The entries; taken from the iterable as they are sent.
-            batch: Entries of one request at most; one is sent with fewer once it has some 2 MiB.
+            entries: The entries; read from the iterable as they are sent.
+            batch: Maximum number of entries in a request; a request with about 2 MiB is sent with fewer.
 
         Raises:
             InvalidQuery: If ``batch`` is not 1 to 1,000.
-            InvalidEntry: While iterating, if an entry is not valid, by its place among all. Its batch is not appended, those
-                before it are.
+            InvalidEntry: While iterating, if an entry is not valid; names its index among all entries. Its batch is not
+                appended, earlier batches are.
         """
         return self._append_all(in_batches(entries, checked_size(batch)))
 
@@ -131,7 +131,7 @@ class CrewJournal(Operations):
         include_archive: bool | None = None,
         **filters: object,
     ) -> CountAnswer:
-        """How many entries pass the filters, archived ones only if ``include_archive``."""
+        """The number of entries that pass the filters; archived entries only with ``include_archive``."""
         given = {**filters, "min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive}
         return self._ask(HttpRequest("GET", "/v1/journal/count", params_of(given)), CountAnswer)
 
@@ -143,7 +143,7 @@ class CrewJournal(Operations):
         workspace_id: str | None = None,
         include_archive: bool | None = None,
     ) -> EntryRecord:
-        """One entry, archived or not unless ``include_archive`` is false.
+        """One entry; archived entries, too, unless ``include_archive`` is false.
 
         Raises:
             NotFound: If there is no such entry, or the token may not see it.
@@ -186,9 +186,9 @@ class CrewJournal(Operations):
         """New entries as they arrive, without end; resumes by itself after a lost connection.
 
         Args:
-            after: Begin after this sequence; with the newest 50 if absent.
+            after: Start after this sequence; with the newest 50 entries if absent.
             workspace_id: For a token of all workspaces.
-            on_gap: Called when more was missed than the service replays.
+            on_gap: Called when the client missed more entries than the service replays.
             filters: The query parameters of GET /v1/journal.
         """
         tail = Tail({**filters, "workspace_id": workspace_id}, after, on_gap)

@@ -1,10 +1,10 @@
 """``hook EVENT``: what a coding agent calls at the events of a session; JSON in, JSON out.
 
-SessionStart injects the block of memory documents, UserPromptSubmit what bears on the prompt. Stop, PreCompact and
-SessionEnd capture the turns of the transcript since the last capture, as entries of a conversation.
+SessionStart injects the block of memory documents, UserPromptSubmit the memories relevant to the prompt. Stop,
+PreCompact and SessionEnd record the turns of the transcript since the last capture as entries of a conversation.
 
-Invariant: it fails open: whatever goes wrong, it exits with 0 within its deadline and says in its output what went wrong.
-What a session was given is never captured. Standard library only.
+Invariant: it fails open: after any error, it exits with 0 within its deadline and describes the error in its output.
+Injected memory is never captured. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from ...schemas.context.assembler import EVERY_MARKER
 from ...schemas.core.errors import NotAllowed
+from ...schemas.prompt.assembler import EVERY_MARKER
 from .find import ServiceAddress, find
 from .person import is_typed, person_at
 from .project import Project, project_of
 
 DEADLINE_S: Final = 0.3
-"""Seconds that a hook may take with the service: a person waits for it."""
+"""Seconds for all requests of a hook; a person waits for it."""
 PROMPT_CHARS: Final = 4_000
 BLOCK_CHARS: Final = 6_000
 RECALL_CHARS: Final = 2_000
 TURNS_AT_ONCE: Final = 200
-"""Turns of one capture; the next one goes on from there."""
+"""Maximum number of turns of one capture; the next capture continues there."""
 _TURN_CHARS: Final = 20_000
 _SUMMARY_CHARS: Final = 2_000
 _STATE: Final = "hooks"
@@ -42,7 +42,9 @@ _MARKS: Final = (
 )
 """Beginnings and ends of the memory texts that hooks put into sessions."""
 _NOT_TURNS: Final = ("isMeta", "isSidechain", "isCompactSummary")
-"""Marks of lines that are no turn: notes of the program, turns of sub-agents, a model's summary of earlier turns."""
+"""Fields that mark lines that are not turns: notes of the program, turns of sub-agents, a model's summary of earlier
+turns.
+"""
 _EVENTS: Final = {"sessionstart", "userpromptsubmit", "stop", "precompact", "sessionend", "beforesubmitprompt"}
 
 
@@ -57,7 +59,7 @@ def run(event: str, program: str, stdin: Any = None, stdout: Any = None) -> int:
         answer = _served(event, program, _given(stdin or sys.stdin))
     except Trouble as error:
         answer = {"systemMessage": f"Crew Journal: memory is not used here: {error}"}
-    except Exception as error:  # whatever it is, the session goes on without memory
+    except Exception as error:  # after any error the session continues without memory
         answer = {"systemMessage": f"Crew Journal: memory is not used here: {type(error).__name__}"}
     out.write(json.dumps(answer) + "\n")
     return 0
@@ -90,7 +92,7 @@ def _served(event: str, program: str, given: Mapping[str, Any]) -> dict[str, Any
 def _address() -> ServiceAddress:
     try:
         return find(None, None, None)
-    except Exception as error:  # the errors of this package name what to do
+    except Exception as error:  # this package's errors say what to do
         raise Trouble(str(error)) from None
 
 
@@ -110,7 +112,7 @@ def _injected(event: str, text: str) -> dict[str, Any]:
 
 
 class _Service:
-    """Asks the service as the agent of the project, within the deadline."""
+    """Sends requests as the agent of the project, within the deadline."""
 
     def __init__(self, address: ServiceAddress, project: Project, program: str) -> None:
         person = person_at(address, program)
@@ -121,12 +123,12 @@ class _Service:
 
     @property
     def project(self) -> Project:
-        """Whose memory it is."""
+        """The project that owns the memory."""
         return self._project
 
     @property
     def person(self) -> str | None:
-        """Whose prompts are submitted; None if the token speaks for no person."""
+        """The person whose prompts are submitted; None if the token speaks for no person."""
         return self._person
 
     def block(self) -> str:
@@ -137,7 +139,7 @@ class _Service:
         return str(self._ask("GET", f"/v1/memory/block?{urlencode(self._in_workspace(params))}").get("text", ""))
 
     def recalled(self, prompt: str) -> str:
-        """What bears on a prompt."""
+        """The memories relevant to a prompt."""
         if not prompt.strip():
             return ""
         body = {"query": prompt, "mode": "inject", "max_chars": RECALL_CHARS, "agent_id": self._project.agent}
@@ -163,14 +165,14 @@ class _Service:
         answer = connection.getresponse()
         read = json.loads(answer.read() or b"{}")
         if answer.status == http.client.NOT_FOUND:
-            return {}  # nothing was ever recorded for this agent or crew
+            return {}  # no entry was ever recorded for this agent or crew
         if answer.status >= http.client.BAD_REQUEST:
             raise Trouble(str(read.get("detail", answer.status)))
         return read if isinstance(read, dict) else {}
 
 
 def _capture(service: _Service, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Append the turns since the last capture. Ids are those of the transcript, so no turn is stored twice."""
+    """Append the turns since the last capture. Entry ids come from the transcript, so that no turn is stored twice."""
     path, session = given.get("transcript_path"), str(given.get("session_id") or "")
     if not path or not session:
         return {}
@@ -203,7 +205,7 @@ def _state_file(session: str) -> Path:
 
 
 def turns_of(line: bytes) -> Iterator[tuple[str, str, str, str | None]]:
-    """(id, role, text, time) of what a line of a transcript holds; at most one."""
+    """(id, role, text, time) of the turn in a line of a transcript; at most one."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -250,13 +252,13 @@ def without_injected(text: str) -> str:
 def entry_of(
     turn: tuple[str, str, str, str | None], session: str, project: Project, person: str | None = None
 ) -> dict[str, Any]:
-    """A turn of a session as an entry; its id is that of the transcript.
+    """A turn of a session as an entry; its id comes from the transcript.
 
     Args:
-        turn: As ``turns_of`` yields it.
+        turn: The turn, from ``turns_of``.
         session: The session's id.
-        project: Whose memory it is.
-        person: Who types the prompts; None if that is not known.
+        project: The project that owns the memory.
+        person: The person who types the prompts; None if unknown.
     """
     named, role, text, at = turn
     user = person if person is not None and is_typed(text) else "user"

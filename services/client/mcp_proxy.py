@@ -1,7 +1,8 @@
 """Forwards JSON-RPC lines of the Model Context Protocol from stdin to a service, and its answers to stdout.
 
-Why: clients start tools as programs that speak on stdin. Invariant: one message in gives at most one message out, as
-UTF-8 on one line, on every platform; nothing else is written to stdout. Standard library only, so that it starts at once.
+Clients start tools as programs that use stdin and stdout. Invariant: each input message gives at most one output
+message, as one line of UTF-8 on every platform; nothing else is written to stdout. Standard library only, so that it
+starts at once.
 """
 
 from __future__ import annotations
@@ -23,22 +24,24 @@ PATH: Final = "/mcp"
 CALLS_AT_ONCE: Final = 8
 CALL_TIMEOUT_S: Final = 60.0
 CALL_ID: Final = "Crew-Call-Id"
-"""Header by which the service knows a call that is sent again, so that it writes once."""
+"""Header with which the service recognises a resent call, so that it writes only once."""
 RETRY_S: Final = 3.0
-"""Seconds for which a call is sent again, because a node that was killed may take that long to be gone."""
+"""Seconds for which a call is resent, because a killed node may take that long to end."""
 PAUSE_S: Final = 0.1
 LOOK_S: Final = 2.0
-"""Seconds between two probes of a service that was down."""
+"""Seconds between two probes of an unavailable service."""
 _UNREACHABLE: Final = -32000
 """Error code of this proxy, in JSON-RPC's range for servers."""
 _NOT_JSON: Final = -32700
 _NOT_A_REQUEST: Final = -32600
 MAX_LINE_BYTES: Final = 16 << 20
-"""Bytes of a message; a request of the service has at most 8 MiB."""
+"""Maximum bytes of a message; a request to the service has at most 8 MiB."""
 _VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _COMPLETE: Final = {"resultType": "complete"}
-"""What every result needs since 2026-07-28; older clients ignore it, like ``ttlMs`` and ``cacheScope`` of a list."""
+"""Field that every result needs since revision 2026-07-28; older clients ignore it, like ``ttlMs`` and ``cacheScope``
+of a list.
+"""
 _CHANGED: Final = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
 
 Message = dict[str, Any]
@@ -52,9 +55,9 @@ class Proxy:
     """Forwards messages.
 
     Args:
-        address: Where the service is now; raises ``Unreachable`` if it cannot be reached. Called again after a failure.
-        query: Parameters of the URL: toolsets and whom the caller acts for.
-        out: Where answers go.
+        address: Returns the current address of the service; raises ``Unreachable``. Called again after a failure.
+        query: Parameters of the URL: toolsets, and the agent for which the caller acts.
+        out: Stream for the answers.
     """
 
     def __init__(self, address: Callable[[], ServiceAddress], query: Mapping[str, str], out: BinaryIO) -> None:
@@ -69,7 +72,7 @@ class Proxy:
         self._ended = threading.Event()
 
     def run(self, lines: BinaryIO) -> None:
-        """Forward every line until the input ends; calls under way are finished."""
+        """Forward every line until the input ends; running calls are completed."""
         try:
             with ThreadPoolExecutor(CALLS_AT_ONCE, thread_name_prefix="mcp-call") as pool:
                 while line := lines.readline(MAX_LINE_BYTES):
@@ -91,7 +94,7 @@ class Proxy:
                     if not isinstance(message, dict):
                         self._refuse(None, _NOT_A_REQUEST, "send one message a line, a JSON object")
                     elif message.get("method") == "initialize":
-                        self._forward(message)  # what follows needs the version that it agrees on
+                        self._forward(message)  # later messages need the protocol version that this one negotiates
                     else:
                         pool.submit(self._forward, message)
         finally:
@@ -103,7 +106,7 @@ class Proxy:
         except Unreachable as error:
             self._went_down()
             answer = _without_service(message, str(error))
-        except (ValueError, RecursionError) as error:  # of a message that cannot be sent on
+        except (ValueError, RecursionError) as error:  # the message cannot be forwarded
             self._own.connection = None
             self._refuse(message.get("id"), _NOT_A_REQUEST, f"the message cannot be sent on ({type(error).__name__})")
             return
@@ -144,7 +147,7 @@ class Proxy:
             raise Unreachable(f"the memory answers with status {answer.status}") from None
         if not isinstance(read, dict):
             raise Unreachable(f"the memory answers with status {answer.status}")
-        if answer.status == http.client.TOO_MANY_REQUESTS:  # too many requests of the token are open: sent again
+        if answer.status == http.client.TOO_MANY_REQUESTS:  # too many open requests of the token: resent
             raise ConnectionRefusedError
         if "jsonrpc" not in read:  # a problem of the service: the token, or a parameter of the URL
             raise Unreachable(". ".join(str(read[key]) for key in ("detail", "hint") if read.get(key)))
@@ -203,7 +206,9 @@ class Proxy:
             self._out.flush()
 
     def _refuse(self, named: object, code: int, why: str) -> None:
-        plain = named if isinstance(named, (str, int)) else None  # what else an id may hold is what could not be sent
+        plain = (
+            named if isinstance(named, (str, int)) else None
+        )  # another type of id may be the reason why the message could not be sent
         self._write({"jsonrpc": "2.0", "id": plain, "error": {"code": code, "message": why}})
 
 

@@ -1,10 +1,10 @@
-"""The person whose prompts the hooks of this user submit, and the token that speaks for the person.
+"""Stores the person whose prompts this user's hooks submit, and the token that speaks for the person.
 
-``connect`` makes the token and keeps it here; a hook submits prompts with it, so that they are recorded as the person's own
-words, and the memory block of the session has the person's model.
+``connect`` creates the token and stores it here. Hooks submit prompts with it, so that prompts are recorded as the
+person's own words and the session's memory block contains the person's model.
 
-Invariant: a token is used only where the token by which it was made would be used: it is kept under the hash of that one, in
-a file outside all repositories that only its owner can read. Standard library only, because hooks import this module.
+Invariant: a token is used only together with the token that created it: it is stored under the hash of that token, in a
+file outside all repositories that only the user can read. Standard library only, because hooks import this module.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Person:
 
 
 def person_at(address: ServiceAddress, program: str) -> Person | None:
-    """Whose prompts a program's hooks submit to a service; None if ``connect`` kept no token for it."""
+    """The person whose prompts a program's hooks submit to a service; None if ``connect`` stored no token for it."""
     kept = _read().get(_key(address, program))
     try:
         return None if kept is None else Person(**kept)
@@ -49,7 +49,7 @@ def person_at(address: ServiceAddress, program: str) -> Person | None:
 
 
 def keep_person(address: ServiceAddress, program: str, person: Person | None) -> None:
-    """Keep whose prompts a program's hooks submit to a service; None removes it.
+    """Store the person whose prompts a program's hooks submit to a service; None removes the record.
 
     Raises:
         OSError: If the file cannot be written.
@@ -64,8 +64,8 @@ def keep_person(address: ServiceAddress, program: str, person: Person | None) ->
 def is_typed(text: str) -> bool:
     """Whether a prompt may be what the person typed.
 
-    Coding agents put output of commands, instructions of the repository and notices among the prompts, each with a tag at
-    the beginning of a line; such a prompt is not the person's own words.
+    Coding agents insert command output, repository instructions and notices as prompts, each with a tag at the
+    beginning of a line; these prompts are not the person's own words.
     """
     return _TAG.search(text) is None
 
@@ -82,7 +82,7 @@ def _read() -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError), _path().open("rb") as file:
         about = os.fstat(file.fileno())
         if os.name == "posix" and (about.st_uid != os.getuid() or about.st_mode & _OF_OTHERS):
-            return {}  # others may have written or read it
+            return {}  # other users may have written or read it
         value = json.load(file)
         return value if isinstance(value, dict) else {}
     return {}

@@ -1,13 +1,13 @@
-"""Which crew and agent a project's sessions belong to: one rule for reading and for writing.
+"""Determines the crew and agent of a project's sessions, for reading and for writing.
 
-The crew is the repository: host and path of its remote ``origin``, else the name of its folder. The agent is the program
-that works in it. A file ``.crew-journal.json`` in the repository, ``{"crew": …, "agent": …, "workspace": …}``, overrides
-that once a person trusts it (``trust``); the environment (``CREW_JOURNAL_CREW``, ``CREW_JOURNAL_AGENT``,
-``CREW_JOURNAL_WORKSPACE``) overrides both.
+The crew is the repository: host and path of its remote ``origin``, else the name of its folder. The agent is the
+program that works in it. A file ``.crew-journal.json`` in the repository, ``{"crew": …, "agent": …, "workspace": …}``,
+overrides both once a person trusts the file (``trust``); the environment (``CREW_JOURNAL_CREW``,
+``CREW_JOURNAL_AGENT``, ``CREW_JOURNAL_WORKSPACE``) overrides the file.
 
-Invariants: remotes of different hosts or paths are different crews, and no folder's name is the crew of a remote. A worktree
-belongs to its repository if the repository says so, too. Standard library only; git is not run, because a hook has
-milliseconds.
+Invariants: remotes with different hosts or paths have different crews, and the crew of a folder never equals the crew
+of a remote. A worktree belongs to a repository only if the repository confirms it. Standard library only; git is not
+run, because a hook has milliseconds.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .trust import SETTINGS_FILE, trusted_settings
 _MOST_CHARS: Final = 64
 _NOT_IN_IDS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _BETWEEN: Final = "__"
-"""Between the parts of a remote's crew; folders' crews and the parts themselves never contain it."""
+"""Separator of the parts of a remote's crew; it never occurs in the parts or in crews of folders."""
 _PLAIN_PART: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(?:_[A-Za-z0-9-]+)*\Z")
 _CONFIG_BYTES: Final = 1_048_576
-"""Largest ``.git/config`` that is read; one with 1,000 branches has about 100 KB."""
+"""Maximum size of ``.git/config``; a file with 1,000 branches has about 100 KB."""
 _HASH_CHARS: Final = 16
-"""Hex digits, 64 bits: too many to find another remote with the same ones."""
+"""Number of hex digits of the hash (64 bits), enough to prevent collisions."""
 _URL: Final = re.compile(r"[a-z+]+://(?:[^/@]*@)?(?P<host>\[[^\]]*\]|[^/:]*)(?::\d*)?/(?P<path>.*)\Z", re.IGNORECASE)
 _SCP: Final = re.compile(r"(?:[^/@]*@)?(?P<host>\[[^\]]*\]|[^/:]+):(?P<path>.*)\Z")
 _ORIGIN: Final = re.compile(r'\[remote "origin"\][^\[]*?^[ \t]*url[ \t]*=[ \t]*(\S+)', re.MULTILINE)
@@ -40,12 +40,12 @@ _ORIGIN: Final = re.compile(r'\[remote "origin"\][^\[]*?^[ \t]*url[ \t]*=[ \t]*(
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Whose memory a session reads and writes.
+    """The owner of the memory that a session reads and writes.
 
     Attributes:
         crew: The repository.
         agent: The program that works in it.
-        workspace: None for the token's.
+        workspace: The workspace; None for the token's workspace.
     """
 
     crew: str
@@ -64,7 +64,7 @@ def project_of(folder: Path, program: str) -> Project:
 
 
 def project_without_question(folder: Path, program: str) -> Project:
-    """The same where no person can be asked, such as in an import: settings that are not trusted are ignored."""
+    """``project_of`` for cases in which no person can be asked, such as imports: untrusted settings are ignored."""
     root = root_of(folder)
     try:
         return _project(root, program, _settings_of(root))
@@ -85,7 +85,7 @@ def slug(name: str) -> str:
 
 
 def settings_text(path: Path) -> str:
-    """What a settings file says, on one line, for a person to read; empty if it says nothing."""
+    """The content of a settings file on one line, for people; empty if it has no settings."""
     named = _names_in(small_file(path) or b"")
     return ", ".join(f"{key} {named[key]}" for key in ("crew", "agent", "workspace") if key in named)
 
@@ -123,7 +123,7 @@ def crew_of_remote(url: str) -> str | None:
     name = _BETWEEN.join(named)
     if host and len(name) <= _MOST_CHARS and all(map(_PLAIN_PART.match, named)):
         return name
-    from hashlib import sha256  # here: most hooks need none
+    from hashlib import sha256  # imported late, because most hooks do not need it
 
     digest = sha256("/".join([host, *parts]).encode("utf-8", "surrogateescape")).hexdigest()[:_HASH_CHARS]
     readable = _BETWEEN.join(slug(part) for part in named)[: _MOST_CHARS - len(digest) - 3].rstrip("_-")
@@ -131,5 +131,5 @@ def crew_of_remote(url: str) -> str | None:
 
 
 def _crew_of_folder(root: Path) -> str:
-    """The crew of a repository without a remote: its folder's name, which no remote's crew can be."""
+    """The crew of a repository without a remote: the name of its folder, which never equals a remote's crew."""
     return re.sub("__+", "_", slug(root.name))

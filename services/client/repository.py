@@ -1,6 +1,6 @@
 """The main folder of a repository, found without running git, because a hook has milliseconds.
 
-Invariant: a folder belongs to another repository only if that repository says so, too.
+Invariant: a folder counts as a worktree of a repository only if that repository confirms it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def root_of(folder: Path) -> Path:
 def _main_folder(git: Path) -> Path | None:
     """The repository of a worktree, whose ``.git`` is ``gitdir: <repository>/.git/worktrees/<name>``.
 
-    Git keeps the way back in the file ``gitdir`` there, which a folder that only claims to be a worktree cannot write.
+    Git stores the path of the worktree in the file ``gitdir`` there, which a folder that only claims to be a worktree
+    cannot write.
     """
     named = (small_file(git) or b"").decode("utf-8", "replace").partition("gitdir:")[2].strip()
     inside = (git.parent / named).resolve()

@@ -1,7 +1,7 @@
-"""Answers that go on, without I/O: lines out of bytes, events out of lines, and when to come back.
+"""Streamed answers, without I/O: splits bytes into lines and lines into events, and decides when to reconnect.
 
-Invariant: a tail resumes after the last entry it has handed out, so none is missed and none comes twice however often the
-connection breaks. Lines end at LF alone: JSON may hold any other separator of Unicode.
+Invariant: a tail resumes after the last entry that it has yielded, so that no entry is missed or repeated after
+interruptions. Only LF ends a line, because JSON may contain other Unicode separators.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ...schemas.core.faults import error_of
 from .core import HttpRequest, params_of, pause_before
 
 RESUME_FOR_S: Final = 60.0
-"""Seconds a tail tries to come back before it gives up."""
+"""Seconds for which a tail tries to reconnect."""
 TAIL_SILENCE_S: Final = 45.0
-"""Seconds without a byte after which a tail counts as broken; heartbeats come every 15."""
+"""Seconds without a byte after which a tail counts as broken; heartbeats come every 15 s."""
 
 
 class Lines:
-    """Bytes as they come → whole lines without their LF."""
+    """Splits received bytes into complete lines without LF."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -42,7 +42,7 @@ class Tail:
     Args:
         given: Filters and workspace.
         after: Resume after this sequence; None for the newest.
-        on_gap: Called when more was missed than is replayed.
+        on_gap: Called when more entries were missed than the service replays.
     """
 
     def __init__(
@@ -97,18 +97,19 @@ class Tail:
         """``pause`` after a connection that failed.
 
         Raises:
-            TooManyTails: If the tail was refused before it ever began; one that broke waits for its own old place.
-            Unavailable: As ``pause``.
+            TooManyTails: If the tail was refused at its first connection; a broken tail waits until its old connection
+                is counted no more.
+            Unavailable: As in ``pause``.
         """
         if isinstance(error, TooManyTails) and not self._shown:
             raise error
         return self.pause(error.message if isinstance(error, Unavailable) else type(error).__name__)
 
     def pause(self, reason: str) -> float:
-        """Seconds until the next connection, after one ended or broke.
+        """Seconds until the next connection, after a connection ended or broke.
 
         Raises:
-            Unavailable: If it has been broken for too long.
+            Unavailable: If the tail has been interrupted for too long.
         """
         now = time.monotonic()
         self._broken_since = self._broken_since or now
@@ -122,10 +123,10 @@ class Tail:
 
 
 def record_of(line: bytes) -> dict[str, Any]:
-    """One line of a long operation.
+    """Parse one line of a long operation.
 
     Raises:
-        CrewJournalError: If the line says that it failed.
+        CrewJournalError: If the line reports a failure.
     """
     record = json.loads(line)
     if not isinstance(record, dict):

@@ -1,7 +1,7 @@
-"""Entries as the JSON that is sent.
+"""Encodes entries as the JSON of requests.
 
-Invariant: an entry gets its id here, before it is first sent, so a retried append counts once; what JSON cannot hold is
-refused here, by the field's name, and an iterable of any length goes out in requests that the service takes.
+Invariant: an entry gets its id before it is first sent, so that a retried append counts once; values that JSON cannot
+represent are refused with the field's name; an iterable of any length is split into requests of accepted size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...schemas.core.ids import mint_entry_id
 from ...schemas.core.limits import MAX_BATCH, REQUEST_BYTES
 
 Entry = JournalEntry | Mapping[str, Any]
-"""What may be appended: the envelope's model, or its fields (``entry_type`` and ``summary`` at least)."""
+"""An entry to append: the model, or its fields (at least ``entry_type`` and ``summary``)."""
 _FIX: Final = "use JSON values (text, finite numbers, true, false, null, lists, objects with text keys) or a datetime"
 _PLACE: Final = re.compile(r"\bentries\[(\d+)\]")
 _UNFIT: Final = (TypeError, ValueError, RecursionError)
@@ -33,7 +33,7 @@ def encoded(entry: Entry, prefix: str = "") -> bytes:
         prefix: Put before each field's name in errors (``entries[3].``).
 
     Raises:
-        InvalidEntry: If it holds what JSON cannot, naming every such field.
+        InvalidEntry: If a value cannot be represented in JSON; names every such field.
     """
     try:
         return _json(_fields(entry))
@@ -45,7 +45,7 @@ def encoded_batch(entries: Iterable[Entry]) -> list[bytes]:
     """The entries of one request.
 
     Raises:
-        InvalidEntry: As of ``encoded``, naming the entries by their places.
+        InvalidEntry: As in ``encoded``; names entries by their index.
     """
     return [encoded(entry, f"entries[{place}].") for place, entry in enumerate(entries)]
 
@@ -56,10 +56,10 @@ def body_of(records: Sequence[bytes]) -> bytes:
 
 
 def checked_size(batch: int) -> int:
-    """``batch``, if a request may have so many entries.
+    """Return ``batch`` if it is an allowed number of entries per request.
 
     Raises:
-        InvalidQuery: If not.
+        InvalidQuery: If it is not allowed.
     """
     if not 1 <= batch <= MAX_BATCH:
         raise InvalidQuery(f"a batch of {batch} entries", hint=f"use 1 to {MAX_BATCH:,}", field="batch")
@@ -67,10 +67,10 @@ def checked_size(batch: int) -> int:
 
 
 def in_batches(entries: Iterable[Entry], batch: int) -> Iterator[list[bytes]]:
-    """Entries as the records of requests: at most ``batch`` of them and about ``REQUEST_BYTES`` each, lazily.
+    """Group entries lazily into requests of at most ``batch`` entries and about ``REQUEST_BYTES`` bytes each.
 
     Raises:
-        InvalidEntry: As of ``encoded``; an entry is named by its place among all.
+        InvalidEntry: As in ``encoded``; an entry is named by its index among all entries.
     """
     records: list[bytes] = []
     size = 0
@@ -87,10 +87,10 @@ def in_batches(entries: Iterable[Entry], batch: int) -> Iterator[list[bytes]]:
 
 @contextmanager
 def places_from(first: int) -> Iterator[None]:
-    """Let errors that name entries by their places in a request name them by those among all.
+    """Change entry indices in errors from positions in the request to positions among all entries.
 
     Args:
-        first: Place among all of the request's first entry, from 0.
+        first: Index of the request's first entry among all entries, from 0.
     """
 
     def among_all(text: str) -> str:
@@ -110,11 +110,15 @@ def places_from(first: int) -> Iterator[None]:
 
 
 def _fields(entry: Entry) -> dict[str, Any]:
-    if isinstance(entry, JournalEntry):  # an answer of `get` knows more than an entry may say
+    if isinstance(entry, JournalEntry):  # an answer of `get` has fields that an entry must not have
         record = {name: value for name, value in entry.to_record().items() if name in JournalEntry.model_fields}
     else:
         record = dict(entry)
-    for name in ("seq", "live_priority", "standing"):  # an entry that was read back can be appended elsewhere
+    for name in (
+        "seq",
+        "live_priority",
+        "standing",
+    ):  # removed, so that an entry that was read can be appended to another journal
         record.pop(name, None)
     if not record.get("id"):
         record["id"] = mint_entry_id()
@@ -126,13 +130,13 @@ def _json(value: object) -> bytes:
 
 
 def _text_of(value: object) -> str:
-    if isinstance(value, datetime):  # without an offset too: the service says what is missing
+    if isinstance(value, datetime):  # also without an offset: the service reports the missing offset
         return value.isoformat()
     raise _NoJson(type(value).__name__)
 
 
 _encoder: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_text_of)
-"""Made once: making one costs as much as a small entry."""
+"""Created once, because creating it costs as much as encoding a small entry."""
 
 
 def _unfit(entry: Entry, prefix: str) -> Iterator[FieldProblem]:
@@ -152,7 +156,7 @@ def _unfit(entry: Entry, prefix: str) -> Iterator[FieldProblem]:
 def _said(error: Exception) -> str:
     if isinstance(error, _NoJson):
         return f"holds a {error}, which JSON cannot represent"
-    if isinstance(error, UnicodeEncodeError):  # its own words quote the text
+    if isinstance(error, UnicodeEncodeError):  # its message quotes the text
         return "holds half of a surrogate pair, which UTF-8 cannot represent"
     if isinstance(error, RecursionError):
         return "is nested too deeply"
@@ -164,4 +168,4 @@ def _said(error: Exception) -> str:
 
 
 class _NoJson(TypeError):
-    """Bears the name of the type."""
+    """A value is not JSON; the message is the name of its type."""

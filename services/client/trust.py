@@ -1,12 +1,12 @@
-"""What a person trusts: a journal or a settings file that is found in a folder counts only after ``crew-journal trust``.
+"""Consents: a journal or settings file that is found in a folder is used only after ``crew-journal trust``.
 
-A cloned repository may bring both: a ``.crew-journal`` whose service is the attacker's, and a ``.crew-journal.json`` that
-names another crew, agent or workspace. So a consent is kept for each place, outside the folder, in
-``crew-journal/trusted`` of the user's configuration, and it holds for one content: the owner's token of the journal, the
-text of the settings file.
+A cloned repository may contain both: a ``.crew-journal`` that leads to an attacker's service, and a
+``.crew-journal.json`` that names another crew, agent or workspace. Therefore a consent for each path is stored outside
+the folder, in ``crew-journal/trusted`` of the user's configuration, and is valid for one content: the journal's owner
+token, or the text of the settings file.
 
-Invariant: nothing below the folder can make, change or move a consent. What a person names (``--data-dir``, an argument,
-``CREW_JOURNAL_*``) needs none. Standard library only, because hooks import this module.
+Invariant: files in the folder cannot create, change or move a consent. A path that a person names (``--data-dir``, an
+argument, ``CREW_JOURNAL_*``) needs no consent. Standard library only, because hooks import this module.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ STORE: Final = ("crew-journal", "trusted")
 _NOT_YET: Final = ""
 """Content of a journal that has no owner's token yet."""
 _START_FILES: Final = frozenset({IGNORE_FILE, LOCK_FILE, "up.log"})
-"""Files of a data directory that no journal was written to yet."""
+"""Files of a data directory without a journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What a person said of one place.
+    """A person's decision about one path.
 
     Attributes:
         path: The place; its parents are real folders, its last part may be a link.
-        target: Where the place leads.
+        target: The path to which ``path`` resolves.
         content: SHA-256 of what was trusted; empty for a journal without an owner's token; None if the person refused.
     """
 
@@ -52,22 +52,22 @@ class Consent:
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
-    """A place that a command trusts or refuses: a ``journal`` or ``settings``."""
+    """A path that a command trusts or refuses: a ``journal`` or ``settings``."""
 
     kind: str
     path: Path
 
     @property
     def shown(self) -> str:
-        """The path, with an escape for each character that a terminal would not print."""
+        """The path, with unprintable characters escaped."""
         return _shown(self.path)
 
 
 def check_journal(data_dir: Path) -> None:
-    """Refuse a data directory that was found in a folder and is not trusted; one that holds nothing passes.
+    """Refuse a data directory that was found in a folder and is not trusted; an empty one is allowed.
 
     Raises:
-        NotAllowed: If it is not trusted, or no longer what was trusted.
+        NotAllowed: If it is not trusted, or changed after it was trusted.
     """
     if _holds_nothing(data_dir):
         return
@@ -85,7 +85,7 @@ def trusted_settings(path: Path) -> bytes | None:
     """The content of a settings file that is trusted; None if there is none, or a person refused it.
 
     Raises:
-        NotAllowed: If it is neither trusted nor refused, or no longer what was trusted.
+        NotAllowed: If the file is neither trusted nor refused, or changed after it was trusted.
     """
     if not os.path.lexists(path):
         return None
@@ -103,10 +103,10 @@ def trusted_settings(path: Path) -> bytes | None:
 
 
 def claim_journal(data_dir: Path) -> bool:
-    """Make a data directory if it is absent; one that holds nothing yet becomes a trusted one.
+    """Create a data directory if it is absent; an empty one becomes trusted.
 
     Returns:
-        False if the consent could not be kept: the directory then has to be named with ``--data-dir``.
+        False if the consent could not be stored; the directory must then be named with ``--data-dir``.
     """
     is_new = data_dir.name == JOURNAL_FOLDER and _holds_nothing(data_dir)
     make_private(data_dir)
@@ -119,7 +119,7 @@ def claim_journal(data_dir: Path) -> bool:
 
 
 def note_token(data_dir: Path, token: str) -> None:
-    """Let the consent to a data directory hold for its new owner's token; call it before the token is written."""
+    """Extend the consent for a data directory to its new owner token; call it before the token is written."""
     consent = _consent(data_dir)
     if consent is not None and consent.content is not None and consent.target == os.path.realpath(data_dir):
         with contextlib.suppress(OSError, NotAllowed):
@@ -127,7 +127,7 @@ def note_token(data_dir: Path, token: str) -> None:
 
 
 def is_noted(data_dir: Path) -> bool:
-    """Whether there is a consent to a data directory, so that its service can be told from another."""
+    """Whether there is a consent for a data directory, which allows to verify its service."""
     return data_dir.name == JOURNAL_FOLDER and _consent(data_dir) is not None
 
 
@@ -135,12 +135,12 @@ def trust(path: Path) -> Trusted:
     """Trust a journal or a settings file, as it is now.
 
     Args:
-        path: The place, or a folder that has one which is not trusted yet.
+        path: The path, or a folder with a journal or settings file that is not trusted yet.
 
     Raises:
         NotFound: If there is none.
         InvalidQuery: If the folder has both, and neither is trusted.
-        NotAllowed: If it cannot be read, or the consent cannot be kept.
+        NotAllowed: If the path cannot be read, or the consent cannot be stored.
     """
     settings_files = _found(path)
     chosen = _only(
@@ -157,7 +157,7 @@ def untrust(path: Path) -> Trusted:
     Raises:
         NotFound: If there is none.
         InvalidQuery: If the folder has both.
-        NotAllowed: If the refusal cannot be kept.
+        NotAllowed: If the refusal cannot be stored.
     """
     chosen = _only(_found(path), path, "untrust")
     _keep(Consent(_place(chosen.path), os.path.realpath(chosen.path), None))
@@ -206,7 +206,7 @@ def _keep(consent: Consent) -> None:
 
 
 def _holds_nothing(data_dir: Path) -> bool:
-    """Whether a place is free, or a directory to which no journal was written yet."""
+    """Whether a path is free or a directory without a journal."""
     if not os.path.lexists(data_dir):
         return True
     if data_dir.is_symlink():
@@ -259,19 +259,21 @@ def _shown(path: Path) -> str:
 
 
 def _hash(content: bytes) -> str:
-    from hashlib import sha256  # here: a hook in a folder without a journal or settings needs none
+    from hashlib import (
+        sha256,
+    )  # imported late, because a hook in a folder without a journal or settings does not need it
 
     return sha256(content).hexdigest()
 
 
 def _place(path: Path) -> str:
-    """The path with its parents resolved; a link at its end is the place itself."""
+    """The path with its parents resolved; a link at its end is not resolved."""
     absolute = path.absolute()
     return str(Path(os.path.realpath(absolute.parent), absolute.name))
 
 
 def consents_folder() -> Path:
-    """Where consents are kept.
+    """The folder of the consents.
 
     Raises:
         NotAllowed: If there is no home directory.

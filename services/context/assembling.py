@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib import import_module
 from typing import Final
 
 from ...schemas.context.assembly import Context, ContextInput, Message, assemble_context
-from ...schemas.context.budget import Budget, Count, Phase, estimate, phase_of
+from ...schemas.context.budget import Budget, phase_of
 from ...schemas.context.operations import CONTEXT_ASSEMBLE, ContextAnswer, ContextRequest, FactConflict
 from ...schemas.context.salience import Freshness, state_of
 from ...schemas.core.errors import InvalidQuery
 from ...schemas.core.limits import RECALL_QUERY_MAX_CHARS
 from ...schemas.core.timestamps import format_ms
+from ...schemas.prompt.assembler import Count, estimate
 from ...schemas.recall.events import MemorySearched
 from ...schemas.recall.evidence import WEAK
 from ..desk import Caller
@@ -118,23 +119,32 @@ class Assembling:
         )
 
         def assembled() -> tuple[Context, list[FactConflict], tuple[str, ...]]:
-            context = self._assembled(context_input, budget, phase)
+            try:
+                context = assemble_context(context_input, budget, phase, self._tokenizer.count)
+            except ValueError as error:
+                hint = "system: shorten it, or raise budget_tokens"
+                raise InvalidQuery(str(error), hint=hint, field="system") from None
             return context, *self._doubts(caller, gathered, context, now_ms)
 
         made, conflicts, stale = await asyncio.to_thread(assembled)
-        self._counts["assembled"] += 1
-        self._counts["conflicts"] += len(conflicts)
-        self._counts["stale"] += len(stale)
-        self._counts["dropped"] += sum(drop.action == "dropped" for drop in made.drops)
-        receipt = self._recorded(wanted, gathered, made) if request.record else None
-        return _answer(made, gathered, phase, self._tokenizer.name, conflicts, stale, now_ms, receipt, view_seq)
-
-    def _assembled(self, context_input: ContextInput, budget: Budget, phase: Phase) -> Context:
-        try:
-            return assemble_context(context_input, budget, phase, self._tokenizer.count)
-        except ValueError as error:
-            hint = "system: shorten it, or raise budget_tokens"
-            raise InvalidQuery(str(error), hint=hint, field="system") from None
+        dropped = sum(drop.action == "dropped" for drop in made.drops)
+        for name, number in zip(self._counts, (1, len(conflicts), len(stale), dropped), strict=True):
+            self._counts[name] += number
+        recall = gathered.recall
+        answer = {
+            **{name.name: getattr(made, name.name) for name in fields(made)},
+            "allocation": asdict(made.allocation),
+            "phase": phase,
+            "tokenizer": self._tokenizer.name,
+            "conflicts": conflicts,
+            "stale": stale,
+            "recall_confidence": recall.confidence,
+            "degraded": recall.degraded,
+            "now": format_ms(now_ms),
+            "receipt": self._recorded(wanted, gathered, made) if request.record else None,
+            "view_seq": view_seq,
+        }
+        return ContextAnswer.model_validate(answer, from_attributes=True)
 
     def _doubts(
         self, caller: Caller, gathered: GatheredMemories, context: Context, now_ms: int
@@ -194,41 +204,6 @@ def _budget(request: ContextRequest, budget: Budget) -> Budget:
     except ValueError as error:
         hint = "budget_tokens: raise it, or lower system_tokens"
         raise InvalidQuery(str(error), hint=hint, field="budget_tokens") from None
-
-
-def _answer(
-    context: Context,
-    gathered: GatheredMemories,
-    phase: Phase,
-    tokenizer: str,
-    conflicts: list[FactConflict],
-    stale: tuple[str, ...],
-    now_ms: int,
-    receipt: str | None,
-    view_seq: int,
-) -> ContextAnswer:
-    recall = gathered.recall
-    fields = {
-        "system": context.system,
-        "memory": context.memory,
-        "prompt": context.prompt,
-        "tools": context.tools,
-        "conversation": context.conversation,
-        "items": context.items,
-        "drops": context.drops,
-        "tokens": context.tokens,
-        "allocation": asdict(context.allocation),
-        "phase": phase,
-        "tokenizer": tokenizer,
-        "conflicts": conflicts,
-        "stale": stale,
-        "recall_confidence": recall.confidence if recall else None,
-        "degraded": recall.degraded if recall else None,
-        "now": format_ms(now_ms),
-        "receipt": receipt,
-        "view_seq": view_seq,
-    }
-    return ContextAnswer.model_validate(fields, from_attributes=True)
 
 
 ANSWERS: Final[Answers] = ((CONTEXT_ASSEMBLE, Assembling.assemble),)

@@ -7,33 +7,37 @@ gets none; blocked text reaches no prompt of any caller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple, Protocol
 
 from ...schemas.access.tables import WORKSPACE_SETTINGS, AgentRow, read_workspace_settings
-from ...schemas.context.assembler import Section
 from ...schemas.context.memory_block import (
     BUDGET_DEFAULT,
     REMEMBERED_FRAME_TOKENS,
+    TOKENS_DEFAULT,
     WINDOW_DAYS,
     BlockInput,
     Daily,
+    Note,
+    NoteLines,
     build_memory_block,
     crew_may_overflow,
+    notes_text,
 )
-from ...schemas.context.operations import MEMORY_BLOCK, MemoryBlockAnswer, MemoryBlockRequest, SectionShown
-from ...schemas.context.remembered import TOKENS_DEFAULT, Note, NoteLines, notes_text
+from ...schemas.context.operations import MEMORY_BLOCK, MemoryBlockAnswer, MemoryBlockRequest
 from ...schemas.core.errors import InvalidQuery
-from ...schemas.core.ports import CommittedBatch, TableChanges, ViewReader
+from ...schemas.core.ports import CommittedBatch, ViewReader
 from ...schemas.core.principal import Role
 from ...schemas.core.recorded_settings import AgentRole
+from ...schemas.core.timestamps import day_of
 from ...schemas.documents.rules import TIERS, Scope, key_problem, owner_of
 from ...schemas.documents.tables import DOCUMENTS_PROJECTION
 from ...schemas.entries.tables import ENTRIES
 from ...schemas.learning.lessons import OUTCOMES_LABEL, RULES_LABEL, outcomes_text, rules_text
 from ...schemas.models.rules import REMEMBERED
+from ...schemas.prompt.assembler import Section
 from ...schemas.relations.rules import SIMILAR
 from ...schemas.relations.tables import RELATIONS
 from ...schemas.standing.operations import State
@@ -45,11 +49,8 @@ from ..documents.learned import NOW, CrewLearning, Opener, PromptLearning
 from ..documents.owned import OwnedDocuments, Past
 from ..documents.search import DocumentSearch
 from ..entries.rows import JOURNAL_SOURCE, SELECT_LIST, StoredEntry, add_marks
-from ..kept import KeptValues, in_thread
+from ..kept import KeptValues, changes_of, in_thread
 from ..registry import Registry
-
-# The sections of a memory block, from an agent's documents and registration.
-
 
 _TOPICS: Final = TIERS["topics"].label.partition("{key}")[0]
 
@@ -74,12 +75,7 @@ class BlockState:
         return frozenset(row.agent_id for row in self.members if row.role == AgentRole.LEAD)
 
 
-def block_input(
-    caller: Caller,
-    state: BlockState,
-    agent_id: str | None,
-    crew_id: str | None,
-) -> BlockInput:
+def block_input(caller: Caller, state: BlockState, agent_id: str | None, crew_id: str | None) -> BlockInput:
     """The sections of a block from the documents.
 
     Args:
@@ -98,6 +94,14 @@ def block_input(
         _section(state.crew, "pins", label="pins.md of the crew (pinned by operators)"),
         _section(state.workspace, "pins", label="pins.md of the workspace (pinned by operators)"),
     )
+    crew_sections = (
+        _section(crew, "CREW"),
+        _section(crew, "daily", day, label=(today_label := f"Daily log: {day} (today)")),
+        *_learned(state, agent_id, is_lead),
+        *(_section(crew, "topics", key) for key in crew.keys("topics")),
+    )
+    notes, model = state.notes.text, "" if state.opener is None else state.opener.model
+    users = "" if state.opener is None else TIERS["users"].label_of(state.opener.slug)
     persona = _section(state.own, "PERSONA") or _section(state.crew, "PERSONA")
     if persona is None and agent_id is not None:
         name = state.agent.name if state.agent is not None else None
@@ -107,26 +111,22 @@ def block_input(
     return BlockInput(
         agent=_section(state.own, "AGENT"),
         prior=_prior(state.own, state.today),
-        of_today=_section(state.own, "daily", day, label=f"Daily log: {day} (today)"),
-        crew=tuple(_crew_sections(crew, day, _learned(state, agent_id, is_lead))),
+        of_today=_section(state.own, "daily", day, label=today_label),
+        crew=tuple(section for section in crew_sections if section is not None and (section.body or section.finding)),
         workspace=_section(state.workspace, "WORKSPACE"),
         pins=tuple(section for section in pins if section is not None),
-        remembered=_remembered(state.notes),
+        remembered=Section("remembered", "Remembered notes", notes)
+        if notes
+        else None,  # scanned line by line, and whole
         persona=persona,
-        operator=_operator(state.opener),
+        operator=Section(users, users, model) if model else None,
         peer=_peer(state.own, state.opener),
         is_lead=is_lead and is_member,
         has_crew=is_member,
     )
 
 
-def _section(
-    owned: OwnedDocuments,
-    tier: str,
-    key: str | None = None,
-    *,
-    label: str | None = None,
-) -> Section | None:
+def _section(owned: OwnedDocuments, tier: str, key: str | None = None, *, label: str | None = None) -> Section | None:
     document = owned.get(tier, key)
     if document is None:
         return None
@@ -162,29 +162,8 @@ def _learned(state: BlockState, agent_id: str | None, is_lead: bool) -> tuple[Se
     return (rules, outcomes) if is_lead else (rules,)
 
 
-def _crew_sections(crew: OwnedDocuments, day: str, learned: Sequence[Section]) -> Iterator[Section]:
-    """CREW.md, the crew's log of today, what the crew learned, topics by name."""
-    topics = (_section(crew, "topics", key) for key in crew.keys("topics"))
-    log = _section(crew, "daily", day, label=f"Daily log: {day} (today)")
-    sections = (_section(crew, "CREW"), log, *learned, *topics)
-    yield from (section for section in sections if section is not None and (section.body or section.finding))
-
-
-def _remembered(notes: NoteLines) -> Section | None:
-    """The notes; their lines are scanned one by one, and by the assembler together."""
-    return Section("remembered", "Remembered notes", notes.text) if notes.text else None
-
-
 NOTES_OF_AGENT: Final = "Notes of the agent, not statements of the person:\n"
 """Between the facts that a person stated to an agent and what the agent wrote about the person."""
-
-
-def _operator(opener: Opener | None) -> Section | None:
-    """The model of the person who opened the session."""
-    if opener is None or not opener.model:
-        return None
-    label = TIERS["users"].label_of(opener.slug)
-    return Section(label, label, opener.model)
 
 
 def _peer(owned: OwnedDocuments, opener: Opener | None) -> Section | None:
@@ -207,9 +186,7 @@ READ_MOST: Final = 1_000
 """Notes that are considered, the newest first; some thirty times what the default budget holds."""
 KEPT_MOST: Final = 1_000
 """Agents whose notes are kept, some 10 KB each."""
-_STANDINGS: Final = frozenset({RETRACTIONS.name, SUPERSESSIONS.name})
-_DATE_CHARS: Final = len("2026-11-21")
-_SETTINGS: Final = f"SELECT settings FROM {WORKSPACE_SETTINGS} WHERE workspace_id = ?"
+_standings_changed: Final = changes_of((RETRACTIONS, SUPERSESSIONS))
 _SELECT: Final = f"""SELECT {SELECT_LIST} FROM {JOURNAL_SOURCE} WHERE workspace_id = $workspace
         AND entry_type = '{REMEMBERED}' AND mission_id IS NULL AND seq <= $seq
         AND (agent_id = $agent OR crew_id = $crew AND (agent_id IS NULL OR list_contains($leads::VARCHAR[], agent_id)))
@@ -235,13 +212,11 @@ class RememberedNotes:
     def __init__(self, views: ViewReader) -> None:
         self._views = views
         self._tokens = KeptValues(views, (WORKSPACE_SETTINGS,), in_thread(self._budget))
-        self._notes: dict[_Key, list[Note]] = {}
-        self._generation = views.generation
-        self._unsubscribe = views.subscribe(self._follow)
+        self._notes = KeptValues(views, _bears_on_notes, in_thread(self._read), most=KEPT_MOST)
 
     def close(self) -> None:
         """Stop following the views."""
-        self._unsubscribe()
+        self._notes.close()
         self._tokens.close()
 
     async def text(
@@ -268,7 +243,7 @@ class RememberedNotes:
         if budget <= 0:
             return NoteLines("")
         key = _Key(workspace_id, agent_id, crew_id, leads)
-        notes = await (self._present(key) if seq is None else asyncio.to_thread(self._read, key, seq))
+        notes = await (self._notes.of(key) if seq is None else asyncio.to_thread(self._read, key, seq))
         if not notes:
             return NoteLines("")
         note_lines = await asyncio.to_thread(notes_text, notes, agent_id, budget)
@@ -277,29 +252,11 @@ class RememberedNotes:
             note_lines = await asyncio.to_thread(notes_text, notes, agent_id, budget)
         return note_lines
 
-    async def _present(self, key: _Key) -> list[Note]:
-        if self._generation != self._views.generation or len(self._notes) > KEPT_MOST:
-            self._generation, self._notes = self._views.generation, {}
-        kept = self._notes
-        if key not in kept:
-            kept[key] = await asyncio.to_thread(self._read, key, None)  # a commit meanwhile has replaced ``_notes``
-        return kept[key]
-
-    def _follow(self, batch: CommittedBatch) -> None:
-        entries, relations = batch.changes.get(ENTRIES.name), batch.changes.get(RELATIONS.name)
-        if (
-            any(event.entry.entry_type == REMEMBERED for event in batch.entries)
-            or not _STANDINGS.isdisjoint(batch.changes)
-            or (entries is not None and (entries.removed or entries.rewritten))
-            or (relations is not None and _bears_on_standings(relations))
-        ):
-            self._notes = {}
-
     def _budget(self, workspace_id: str) -> int:
         tokens = read_workspace_settings(self._views, workspace_id).remembered_tokens
         return TOKENS_DEFAULT if tokens is None else tokens
 
-    def _read(self, key: _Key, seq: int | None) -> list[Note]:
+    def _read(self, key: _Key, seq: int | None = None) -> list[Note]:
         params: dict[str, Any] = {"workspace": key.workspace_id, "agent": key.agent_id, "crew": key.crew_id}
         params |= {"leads": sorted(key.leads), "seq": NOW if seq is None else seq}
         entries = [StoredEntry.of_row(row) for row in self._views.rows(_SELECT, params)]
@@ -311,11 +268,15 @@ class RememberedNotes:
         return [replace(note, uses=uses.get(note.entry_id, 0)) for note in notes]
 
 
-def _bears_on_standings(relations: TableChanges) -> bool:
-    """Whether relations changed that may decide which entries count; similarity decides nothing."""
-    if relations.removed or relations.rewritten:
-        return True
-    return any(relation != SIMILAR for columns in relations.written for relation in columns["relation"])
+def _bears_on_notes(batch: CommittedBatch) -> bool:
+    """Whether a commit brings a note or may decide which entries count; similarity decides nothing."""
+    entries, relations = batch.changes.get(ENTRIES.name), batch.changes.get(RELATIONS.name)
+    return (
+        any(event.entry.entry_type == REMEMBERED for event in batch.entries)
+        or _standings_changed(batch)
+        or any(changes is not None and (changes.removed or changes.rewritten) for changes in (entries, relations))
+        or any(relation != SIMILAR for columns in getattr(relations, "written", ()) for relation in columns["relation"])
+    )
 
 
 def _counts(entry: StoredEntry) -> bool:
@@ -328,7 +289,7 @@ def _note(entry: StoredEntry) -> Note:
     return Note(
         seq=entry.seq,
         entry_id=entry.id,
-        day=record["ts"][:_DATE_CHARS],
+        day=day_of(record["ts"]),
         text=record["summary"],
         agent_id=record["agent_id"],
         actor_type=record["actor_type"],
@@ -396,7 +357,9 @@ class MemoryBlocks:
             InvalidQuery: If an operator names neither.
             VersionGone: If ``as_of`` needs a text that was swept.
         """
-        check_own_block(caller, request)
+        check_own(caller, request)
+        if caller.principal.agent_id is None and request.agent_id is None and request.crew_id is None:
+            raise InvalidQuery("whose block is missing", hint="name agent_id, or crew_id", field="agent_id")
         agent_id = request.agent_id or caller.principal.agent_id
         crew_id = request.crew_id or caller.principal.crew_id
         workspace_id = caller.workspace_id
@@ -417,44 +380,26 @@ class MemoryBlocks:
             seq = NOW if request.as_of is None else request.as_of
             opener = await asyncio.to_thread(self._opener, caller, request.opener, agent_id, request.session, seq)
             state = replace(state, opener=opener)
-        state = replace(state, notes=await self._notes(caller, request, agent_id, crew_id, state.leads))
+        shared = (
+            state.leads if caller.principal.role is not Role.AGENT else frozenset[str]()
+        )  # as in scope ``crew_shared``
+        tokens = request.remembered_tokens
+        notes = await self._remembered.text(workspace_id, agent_id, crew_id, shared, tokens, request.as_of)
+        state = replace(state, notes=notes)
         given = block_input(caller, state, agent_id, crew_id)
         if request.query is not None and crew_may_overflow(given.crew, budget):
             relevance = await self._relevance(workspace_id, crew_id, request.query)
             given = replace(given, crew=tuple(ranked(section, relevance) for section in given.crew))
         block = build_memory_block(given, budget)
-        sections = tuple(
-            SectionShown(
-                block=section.block,
-                name=section.name,
-                label=section.label,
-                chars=section.chars,
-                cut=section.cut,
-                blocked=section.blocked,
-            )
-            for section in block.sections
-        )
-        return MemoryBlockAnswer(
-            text=block.text,
-            memory_enabled=True,
-            sections=sections,
-            usage=block.usage,
-            opener_verified=None if state.opener is None else state.opener.verified,
-            view_seq=view_seq,
-        )
-
-    async def _notes(
-        self,
-        caller: Caller,
-        request: MemoryBlockRequest,
-        agent_id: str | None,
-        crew_id: str | None,
-        leads: frozenset[str],
-    ) -> NoteLines:
-        """The remembered notes of a block; those of leads for whom may recall in scope ``crew_shared``."""
-        shared = leads if caller.principal.role is not Role.AGENT else frozenset[str]()
-        tokens = request.remembered_tokens
-        return await self._remembered.text(caller.workspace_id, agent_id, crew_id, shared, tokens, request.as_of)
+        answer = {
+            "text": block.text,
+            "memory_enabled": True,
+            "sections": block.sections,
+            "usage": block.usage,
+            "opener_verified": None if state.opener is None else state.opener.verified,
+            "view_seq": view_seq,
+        }
+        return MemoryBlockAnswer.model_validate(answer, from_attributes=True)
 
     async def _now(self, workspace_id: str, agent_id: str | None, crew_id: str | None) -> BlockState:
         today = self._clock().astimezone(UTC).date()
@@ -489,18 +434,6 @@ class MemoryBlocks:
         for hit in answer.hits:
             best.setdefault(hit.owner.document_of(hit.slot).label, hit.score)
         return best
-
-
-def check_own_block(caller: Caller, request: MemoryBlockRequest) -> None:
-    """Refuse a block of another agent or crew than the token's, and an operator's that names none.
-
-    Raises:
-        NotAllowed: If it is another's.
-        InvalidQuery: If an operator names neither agent nor crew.
-    """
-    check_own(caller, request)
-    if caller.principal.agent_id is None and request.agent_id is None and request.crew_id is None:
-        raise InvalidQuery("whose block is missing", hint="name agent_id, or crew_id", field="agent_id")
 
 
 def _owners(agent_id: str | None, crew_id: str | None) -> tuple[str | None, str | None, str]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...schemas.context import operations as ops
-from ...schemas.context.assembler import cut_to
 from ...schemas.context.salience import Remembered, SalienceValues, Weights, freshness, parts_of, salience, state_of
 from ...schemas.core.errors import NotFound
 from ...schemas.core.payload import ControlPayload
@@ -20,7 +19,7 @@ from ...schemas.facts.events import FactVerified, VerificationRequested
 from ...schemas.facts.operations import KgAddRequest
 from ...schemas.facts.rules import Conflict
 from ...schemas.facts.tables import FACTS_PROJECTION
-from ...schemas.recall.render import one_line
+from ...schemas.prompt.assembler import cut, one_line
 from ...schemas.standing.tables import IMPORTANCE_PROJECTION
 from ...schemas.text.injection import finding_in
 from ..desk import Caller
@@ -268,7 +267,7 @@ def shown_conflicts(index: FactIndex, conflicts: Iterable[Conflict], namespace: 
 def _quoted(fact: KnownFact) -> str:
     """The beginning of a fact in quotes; its id if the scanners block its text."""
     text = one_line(fact.text)
-    return fact.row.fact_id if finding_in(text) is not None else f'"{cut_to(text, CONTRADICTED_CHARS)}"'
+    return fact.row.fact_id if finding_in(text) is not None else f'"{cut(text, CONTRADICTED_CHARS)}"'
 
 
 def _shown(fact: RankedFact) -> ops.LayeredFact:

@@ -12,21 +12,19 @@ recalled entry follows the order of the recall. No text is gathered twice.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import chain
 from typing import Any, Final
 
 import orjson
 
-from ...schemas.context.assembly import Drop
+from ...schemas.context.assembly import Item, left_out
 from ...schemas.context.budget import MemoryKind
 from ...schemas.context.operations import (
+    ContextDrop,
     ContextRequest,
     Episode,
     LayeredQueryAnswer,
@@ -34,18 +32,16 @@ from ...schemas.context.operations import (
     LayeredReadAnswer,
 )
 from ...schemas.context.salience import Freshness, Remembered, parts_of, salience, state_of
-from ...schemas.context.selection import Item
 from ...schemas.core.principal import Principal
-from ...schemas.core.timestamps import format_ms, from_ms, parse_ts, to_ms
+from ...schemas.core.timestamps import day_of, format_ms, from_ms, parse_ts, to_ms
 from ...schemas.documents.rules import TIERS, Scope, owner_of
 from ...schemas.palace.events import MOST_IMPORTANCE
 from ...schemas.palace.tables import PALACE_IDENTITIES
+from ...schemas.prompt.assembler import LineForm, finding_of, one_line
 from ...schemas.recall.evidence import SURE, WEAK, confidence_word
 from ...schemas.recall.operations import ENTRIES_ALONE, RecallAnswer, RecallHit, RecallRequest
-from ...schemas.recall.render import one_line
 from ...schemas.standing.operations import Standing, State
 from ...schemas.text.analyzer import Analyzer
-from ...schemas.text.injection import finding_in
 from ..desk import Caller
 from ..documents.addressing import check_own
 from ..documents.owned import OwnedDocuments, StoredPrompts
@@ -56,7 +52,7 @@ from ..node import Node
 from ..palace.drawer_index import UNREAD, DrawerUses, HotDrawer
 from ..palace.rows import DrawerReader
 from ..palace.searching import DrawerSearch
-from ..recall.arranging import ComparedText
+from ..recall.arranging import ComparedText, KnownTexts
 from ..registry import Registry
 from .layered_facts import LayeredFacts, RankedFact, ranked
 from .state import NEVER, LayeredChoices, LayeredState, Uses
@@ -65,29 +61,28 @@ from .state import NEVER, LayeredChoices, LayeredState, Uses
 
 
 _PRECEDENCE: Final = {"entry": 0, "fact": 1, "identity": 2, "document": 3, "drawer": 4}
-_TURNS: Final = re.compile(r"\n[ \t]*\n+")
+_PARAGRAPH: Final = re.compile(r"\n[ \t]*\n+")
 _SPEAKER: Final = re.compile(r"(?:User|Agent):\s+")
 _BULLET: Final = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+")
-_WORD: Final = re.compile(r"\w+")
-_LEADING: Final = 2
-"""Rarest words of a text by which its repeats are looked for: two, because one may be inflected in the other text."""
-_ALIKE: Final = 0.5
-"""Least share of common words, as they are written, of texts that are compared: inflected words differ, and a repeat may
-have a quarter more content words."""
-_NOTHING: Final[Mapping[str, Any]] = {}
+_COMPARED: Final = 8_192
+"""Texts whose words are kept, because most are gathered again and again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A memory, and its text without date, speaker and marks.
+    """A memory that may go into a context.
 
     Attributes:
         item: The memory.
-        text: Its text; that of a drawer may have several turns.
+        text: Its text without date, speaker and marks; that of a drawer may have several turns.
+        memory: What its salience is made of; None if it has its salience.
+        entry_id: The entry that is used when it is in a context.
     """
 
     item: Item
     text: str
+    memory: Remembered | None = None
+    entry_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,71 +98,6 @@ class Distinct:
     repeated: list[tuple[Item, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """A text as ``arranging`` compares it."""
-
-    summary: str
-    payload: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
-
-
-@dataclass(slots=True)
-class _KnownTexts:
-    """Texts that are kept, found by their rarest word: of two repeats, one has nearly all words of the other."""
-
-    analyzer: Analyzer
-    words: Mapping[str, frozenset[str]]
-    rarest: Mapping[str, tuple[str, ...]]
-    telling: frozenset[str]
-    by_rarest: dict[str, list[str]] = field(default_factory=dict)
-    by_word: dict[str, list[str]] = field(default_factory=dict)
-    place_of: dict[str, int] = field(default_factory=dict)
-    texts: dict[str, ComparedText] = field(default_factory=dict)
-
-    @classmethod
-    def among(cls, words: Mapping[str, frozenset[str]], analyzer: Analyzer) -> _KnownTexts:
-        """Nothing kept yet of these texts, each with its words. A word of one text alone leads to no other."""
-        held = Counter(chain.from_iterable(words.values()))
-        shared = {word for word, count in held.items() if count > 1}
-        rarest = {
-            text: tuple(heapq.nsmallest(_LEADING, leading, key=lambda word: (held[word], word)))
-            for text, some in words.items()
-            if (leading := some & shared)
-        }
-        return cls(analyzer, words, rarest, frozenset(chain.from_iterable(rarest.values())))
-
-    def find(self, text: str) -> int | None:
-        """The place of the memory that says the same."""
-        if (place := self.place_of.get(text)) is not None:
-            return place
-        words = self.words[text]
-        others: dict[str, None] = {}
-        for word in self.rarest.get(text, ()):
-            others.update(dict.fromkeys(self.by_word.get(word, ())))
-        for word in sorted(words & self.telling):
-            others.update(dict.fromkeys(self.by_rarest.get(word, ())))
-        for other in others:
-            of_other = self.words[other]
-            if len(words & of_other) >= _ALIKE * max(len(words), len(of_other)) and self._of(text).repeats(
-                self._of(other)
-            ):
-                return self.place_of[other]
-        return None
-
-    def keep(self, text: str, place: int) -> None:
-        """Add the text of a memory."""
-        self.place_of[text] = place
-        for word in self.rarest.get(text, ()):
-            self.by_rarest.setdefault(word, []).append(text)
-        for word in self.words[text] & self.telling:
-            self.by_word.setdefault(word, []).append(text)
-
-    def _of(self, text: str) -> ComparedText:
-        if text not in self.texts:
-            self.texts[text] = ComparedText(_Words(text), self.analyzer)
-        return self.texts[text]
-
-
 def distinct(memories: Sequence[Said], analyzer: Analyzer) -> Distinct:
     """Leave out repeats.
 
@@ -176,9 +106,9 @@ def distinct(memories: Sequence[Said], analyzer: Analyzer) -> Distinct:
         analyzer: Turns texts into terms.
     """
     order = sorted(range(len(memories)), key=lambda at: _precedence(memories[at].item))
-    parts = [_parts(memory) for memory in memories]
-    known = _KnownTexts.among({part: _words_of(part) for some in parts for part in some}, analyzer)
-    items: list[Item | None] = [memory.item for memory in memories]
+    parts = [[_compared(part, analyzer) for part in _parts(memory)] for memory in memories]
+    known = KnownTexts(text for some in parts for text in some)
+    items = {at: memory.item for at, memory in enumerate(memories)}
     repeated: list[tuple[Item, str]] = []
     moved: dict[int, int] = {}
     for at in order:
@@ -187,26 +117,19 @@ def distinct(memories: Sequence[Said], analyzer: Analyzer) -> Distinct:
         if same and None not in places:
             place = min(same)
             for other in same:
-                items[other] = _as_strong(_item(items, other), _item(items, at))
-            repeated.append((_item(items, at), _item(items, place).id))
-            items[at] = None
+                items[other] = _as_strong(items[other], items[at])
+            repeated.append((items.pop(at), items[place].id))
             continue
         for place in sorted(same):  # a drawer with more than these entries
-            entry = _item(items, place)
+            entry = items[place]
             if entry.source == "entry" and entry.until is None and entry.contradicted_by is None:
-                items[at] = _as_strong(_item(items, at), entry)
-                repeated.append((entry, _item(items, at).id))
-                items[place], moved[place] = None, at
+                items[at] = _as_strong(items[at], entry)
+                repeated.append((items.pop(place), items[at].id))
+                moved[place] = at
         for part, place_found in zip(parts[at], places, strict=True):
             if place_found is None:
                 known.keep(part, at)
-    return Distinct([item for item in items if item is not None], repeated)
-
-
-def _item(items: Sequence[Item | None], at: int) -> Item:
-    item = items[at]
-    assert item is not None
-    return item
+    return Distinct(list(items.values()), repeated)
 
 
 def _precedence(item: Item) -> tuple[int, bool, int, str]:
@@ -217,7 +140,7 @@ def _parts(memory: Said) -> list[str]:
     """The turns of a drawer, or the one text, without the names of speakers and without marks of lists."""
     if memory.item.source != "drawer":
         return [_unlisted(memory.text)]
-    texts = _TURNS.split(memory.text) if "\n" in memory.text else [memory.text]
+    texts = _PARAGRAPH.split(memory.text) if "\n" in memory.text else [memory.text]
     return [part for text in texts if (part := _unlisted(_SPEAKER.sub("", text.strip(), count=1)))]
 
 
@@ -240,8 +163,7 @@ def _as_strong(item: Item, other: Item) -> Item:
     )
 
 
-def _words_of(text: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(text.casefold()))
+_compared: Final = lru_cache(maxsize=_COMPARED)(ComparedText)
 
 
 # Episodes and working memory: what runs have recorded, as far as the token may read it.
@@ -323,39 +245,28 @@ NEAR_TURN: Final = 2_000
 """Turn of the first entry that has no evidence."""
 _RANK_STEP: Final = 1e-4
 """By which relevance falls from one hit to the next at equal confidence, so that recall's order stays."""
-_PARAGRAPH: Final = re.compile(r"\n[ \t]*\n+")
 _STANDING_TIERS: Final = ("pins", "AGENT", "CREW", "WORKSPACE")
-_DATE_CHARS: Final = len("2026-11-21")
+LINE: Final = LineForm("", " ", ": ")
 _CONTRADICTED: Final = frozenset({State.CONTRADICTED, State.DISPUTED})
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class GatheredMemories:
     """The gathered memories.
 
     Attributes:
         items: The memories.
+        drops: What was left out, because it repeats another memory.
         facts: Those among them that are facts.
         recall: The answer of recall.
         entry_ids: Id of an item → the entry that is used when it is in a context.
-        drops: What was left out, because it repeats another memory or has nothing in common with the query.
     """
 
-    items: list[Item] = field(default_factory=list)
-    drops: list[Drop] = field(default_factory=list)
-    facts: list[RankedFact] = field(default_factory=list)
-    recall: RecallAnswer | None = None
-    entry_ids: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A memory without its salience; ``text`` is its text without date and speaker."""
-
-    item: Item
-    memory: Remembered
-    entry_id: str | None = None
-    text: str = ""
+    items: Sequence[Item]
+    drops: Sequence[ContextDrop]
+    facts: Sequence[RankedFact]
+    recall: RecallAnswer
+    entry_ids: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,32 +319,22 @@ class Memories:
             self._working(query),
         )
         hits, answer = recalled
-        of_run = {candidate.item.id for candidate in working}
-        candidates = [*working, *(hit for hit in hits if hit.item.id not in of_run), *drawers, *documents]
+        of_run = {said.item.id for said in working}
         uses = await self._uses.of(query.caller.workspace_id)
-        gathered = GatheredMemories(recall=answer)
-        texts = []
-        for candidate in candidates:
-            texts.append(
-                Said(
-                    _weighed(candidate, uses.get(candidate.entry_id or "", NEVER), query),
-                    candidate.text or candidate.item.text,
-                )
-            )
-            if candidate.entry_id is not None:
-                gathered.entry_ids[candidate.item.id] = candidate.entry_id
+        memories = [
+            _weighed(said, uses.get(said.entry_id or "", NEVER), query)
+            for said in (*working, *(hit for hit in hits if hit.item.id not in of_run), *drawers, *documents)
+        ]
         choices = query.choices
-        gathered.facts = ranked(known, uses, choices.weights, query.now_ms, decays=choices.decays)
+        facts = ranked(known, uses, choices.weights, query.now_ms, decays=choices.decays)
         contradicted = await self._facts.contradictions(query.caller.workspace_id, query.now_ms)
-        for item, fact in _of_facts(gathered.facts, contradicted, query.now_ms):
-            texts.append(Said(item, fact.fact.text))
-            gathered.entry_ids[item.id] = fact.fact.row.entry_id
-        distinct_items = await asyncio.to_thread(distinct, texts, self._analyzer)
-        gathered.items = distinct_items.items
-        gathered.drops = [_left_out(item, f"it repeats {other}") for item, other in distinct_items.repeated]
-        return gathered
+        memories += _of_facts(facts, contradicted, query.now_ms)
+        found = await asyncio.to_thread(distinct, memories, self._analyzer)
+        drops = [left_out(item, f"it repeats {other}") for item, other in found.repeated]
+        entry_ids = {said.item.id: said.entry_id for said in memories if said.entry_id is not None}
+        return GatheredMemories(found.items, drops, facts, answer, entry_ids)
 
-    async def _recalled(self, query: MemoryQuery) -> tuple[list[_Candidate], RecallAnswer]:
+    async def _recalled(self, query: MemoryQuery) -> tuple[list[Said], RecallAnswer]:
         request = RecallRequest(
             query=query.query,
             kinds=ENTRIES_ALONE,
@@ -447,7 +348,7 @@ class Memories:
         answered = await self._recall.answer(query.caller.principal, request, most)
         return list(_of_hits(answered.response.hits, answered.near, query.now_ms)), answered.response
 
-    async def _of_palace(self, query: MemoryQuery) -> list[_Candidate]:
+    async def _of_palace(self, query: MemoryQuery) -> list[Said]:
         workspace_id = query.caller.workspace_id
         identity = await self._identity.of(workspace_id)
         hits, _model = await self._search.search(workspace_id, query.query, DRAWERS_FOUND)
@@ -458,12 +359,14 @@ class Memories:
             for place, hit in enumerate(best, 1)
         ]
         if identity is not None and self._terms(query.query) & self._terms(identity.content):
-            text = f"Identity, set by {identity.author}: {identity.content.strip()}"
-            item = Item(MemoryKind.SEMANTIC, "identity", text, 0.0, source="identity", finding=_finding(text))
-            made.append(_Candidate(item, Remembered(1.0, query.now_ms, confidence=1.0)))
+            item = _line(
+                MemoryKind.SEMANTIC, "identity", ("Identity,", "set by", identity.author), identity.content.strip()
+            )
+            said = replace(item, source="identity")
+            made.append(Said(said, said.text, Remembered(1.0, query.now_ms, confidence=1.0)))
         return made
 
-    async def _of_documents(self, query: MemoryQuery) -> list[_Candidate]:
+    async def _of_documents(self, query: MemoryQuery) -> list[Said]:
         """Paragraphs of the memory documents of agent, crew and workspace, and their procedures."""
         caller, request = query.caller, query.request
         agent_id = request.agent_id or caller.principal.agent_id
@@ -479,17 +382,18 @@ class Memories:
         ]
         today = from_ms(query.now_ms).astimezone(UTC).date()
         wanted = self._terms(query.query)
-        candidates: list[_Candidate] = []
+        candidates: list[tuple[float, Said]] = []
         for owner in filter(None, owners):
             owned = await self._documents.of(caller.workspace_id, owner, today)
             candidates += self._paragraphs(owner, owned, wanted, query.now_ms)
-        in_turn = sorted(candidates, key=lambda candidate: -candidate.memory.relevance)
-        return [_in_turn(document, place) for place, document in enumerate(in_turn, 1)]
+        in_turn = sorted(candidates, key=lambda candidate: -candidate[0])
+        return [_in_turn(said, relevance, place) for place, (relevance, said) in enumerate(in_turn, 1)]
 
     def _paragraphs(
         self, owner: str, owned: OwnedDocuments, wanted: frozenset[int], now_ms: int
-    ) -> Iterator[_Candidate]:
-        for tier, key in _documents_of(owned, format_ms(now_ms)[:_DATE_CHARS]):
+    ) -> Iterator[tuple[float, Said]]:
+        """Paragraphs, each with its relevance."""
+        for tier, key in _documents_of(owned, day_of(now_ms)):
             document = owned.get(tier, key)
             if document is None:
                 continue
@@ -505,22 +409,26 @@ class Memories:
                 shown = f"{key}:\n{text.strip()}" if tier == "procedures" else text.strip()
                 item = Item(kind, f"{label}#{number}", shown, 0.0, None, "document", document.finding)
                 confidence = 1.0 if tier == "pins" else None
-                yield _Candidate(item, Remembered(relevance, updated_ms, confidence=confidence), text=shown)
+                yield relevance, Said(item, shown, Remembered(relevance, updated_ms, confidence=confidence))
 
-    async def _working(self, query: MemoryQuery) -> list[_Candidate]:
+    async def _working(self, query: MemoryQuery) -> list[Said]:
         if query.request.run_id is None:
             return []
         read = await self._runs.working(query.caller, query.request.run_id)
         wanted = self._terms(query.query)
         return [self._of_run(episode, wanted) for episode in read.working]
 
-    def _of_run(self, episode: Episode, wanted: frozenset[int]) -> _Candidate:
-        text = f"{episode.ts[:16]} {episode.entry_type}: {one_line(episode.summary)}"
+    def _of_run(self, episode: Episode, wanted: frozenset[int]) -> Said:
+        summary = one_line(episode.summary)
+        item = _line(MemoryKind.WORKING, episode.entry_id, (episode.ts[:16], episode.entry_type), summary)
         relevance = _shared(wanted, self._terms(episode.summary))
-        item = Item(MemoryKind.WORKING, episode.entry_id, text, 0.0, finding=_finding(text))
-        return _Candidate(
-            item, Remembered(relevance, to_ms(parse_ts(episode.ts))), episode.entry_id, one_line(episode.summary)
-        )
+        return Said(item, summary, Remembered(relevance, to_ms(parse_ts(episode.ts))), episode.entry_id)
+
+
+def _line(kind: MemoryKind, item_id: str, head: tuple[str, ...], text: str, **known: Any) -> Item:
+    """A memory as a line that says when and by whom; with what the scanners block in it."""
+    line = LINE.line(head, text)
+    return Item(kind, item_id, line, 0.0, finding=finding_of(line), **known)
 
 
 def _documents_of(owned: OwnedDocuments, today: str) -> Iterator[tuple[str, str | None]]:
@@ -533,7 +441,7 @@ def _documents_of(owned: OwnedDocuments, today: str) -> Iterator[tuple[str, str 
         yield "procedures", name
 
 
-def _of_hits(hits: Sequence[RecallHit], near: frozenset[str], now_ms: int) -> Iterable[_Candidate]:
+def _of_hits(hits: Sequence[RecallHit], near: frozenset[str], now_ms: int) -> Iterator[Said]:
     """Hits that count or did so once; those without evidence only if another one has some."""
     evident = [hit for hit in hits if hit.entry_id not in near]
     places = dict(zip((hit.entry_id for hit in evident), relevances([_sure(hit) for hit in evident]), strict=True))
@@ -549,18 +457,16 @@ def _of_hits(hits: Sequence[RecallHit], near: frozenset[str], now_ms: int) -> It
         yield _of_hit(hit, relevance, turn, now_ms)
 
 
-def _of_hit(hit: RecallHit, relevance: float | None, turn: int, now_ms: int) -> _Candidate:
+def _of_hit(hit: RecallHit, relevance: float | None, turn: int, now_ms: int) -> Said:
     summary = one_line(hit.summary)
     ts_ms = to_ms(parse_ts(hit.ts))
     at_ms = ts_ms if hit.valid_at is None else to_ms(parse_ts(hit.valid_at))
     since, until, contradicted_by = _times_of(hit, at_ms, now_ms)
-    text = f"{hit.ts[:_DATE_CHARS]} {one_line(_speaker(hit))}: {summary}"
-    item = Item(
+    item = _line(
         MemoryKind.EPISODIC,
         hit.entry_id,
-        text,
-        0.0,
-        finding=_finding(text),
+        (day_of(hit.ts), one_line(hit.actor_id or hit.agent_id or hit.actor_type)),
+        summary,
         turn=turn,
         certainty=WEAK if relevance is None else confidence_word(_sure(hit)),
         confidence=None if relevance is None else _sure(hit),
@@ -570,34 +476,30 @@ def _of_hit(hit: RecallHit, relevance: float | None, turn: int, now_ms: int) -> 
         until=until,
         contradicted_by=contradicted_by,
     )
-    return _Candidate(item, Remembered(relevance or 0.0, ts_ms), hit.entry_id, summary)
+    return Said(item, summary, Remembered(relevance or 0.0, ts_ms), hit.entry_id)
 
 
 def _sure(hit: RecallHit) -> float:
     return hit.confidence or 0.0
 
 
-def _speaker(hit: RecallHit) -> str:
-    return hit.actor_id or hit.agent_id or hit.actor_type
-
-
 def _times_of(hit: RecallHit, at_ms: int, now_ms: int) -> tuple[str | None, str | None, str | None]:
     """Since when an entry holds if that is not its date, until when it held, and from when another one contradicts it."""
     since = None
     if hit.valid_at is not None or at_ms > now_ms:
-        day = format_ms(at_ms)[:_DATE_CHARS]
-        since = None if day == hit.ts[:_DATE_CHARS] else day
+        day = day_of(at_ms)
+        since = None if day == day_of(hit.ts) else day
     standing = hit.standing
     if standing is None:
         return since, None, None
     if standing.state in _CONTRADICTED:
         return since, None, _said_later(standing)
-    return since, standing.at[:_DATE_CHARS], None
+    return since, day_of(standing.at), None
 
 
 def _said_later(standing: Standing) -> str:
     who = "another agent's statement" if standing.state is State.DISPUTED else "a statement"
-    return f"{who} of {standing.at[:_DATE_CHARS]}"
+    return f"{who} of {day_of(standing.at)}"
 
 
 def relevances(confidences: Sequence[float]) -> list[float]:
@@ -611,15 +513,13 @@ def relevances(confidences: Sequence[float]) -> list[float]:
     return [max(0.0, value - rank * _RANK_STEP) for rank, value in enumerate(values)]
 
 
-def _of_drawer(drawer: HotDrawer, content: str, similarity: float, place: int, uses: DrawerUses) -> _Candidate:
-    text = f"{format_ms(drawer.filed_ms)[:_DATE_CHARS]} {drawer.author_text}: {one_line(content)}"
-    item = Item(
+def _of_drawer(drawer: HotDrawer, content: str, similarity: float, place: int, uses: DrawerUses) -> Said:
+    item = _line(
         MemoryKind.EPISODIC,
         drawer.drawer_id,
-        text,
-        0.0,
+        (day_of(drawer.filed_ms), drawer.author_text),
+        one_line(content),
         source="drawer",
-        finding=_finding(text),
         turn=_turn_of(similarity, place),
         certainty=confidence_word(similarity),
         confidence=similarity,
@@ -627,12 +527,10 @@ def _of_drawer(drawer: HotDrawer, content: str, similarity: float, place: int, u
     )
     confidence = drawer.importance / MOST_IMPORTANCE
     memory = Remembered(similarity, drawer.filed_ms, uses.last_ms, confidence, uses.reads)
-    return _Candidate(item, memory, drawer.entry_id, content)
+    return Said(item, content, memory, drawer.entry_id)
 
 
-def _of_facts(
-    facts: Sequence[RankedFact], contradicted: Mapping[str, str], now_ms: int
-) -> Iterator[tuple[Item, RankedFact]]:
+def _of_facts(facts: Sequence[RankedFact], contradicted: Mapping[str, str], now_ms: int) -> Iterator[Said]:
     """Facts as items; one that has ended is below the newest of its subject and predicate that holds."""
     holding: dict[tuple[str, str], RankedFact] = {}
     for fact in facts:
@@ -654,17 +552,17 @@ def _of_facts(
             fact.salience,
             fact.parts,
             "fact",
-            _finding(text),
+            finding_of(text),
             certainty=confidence_word(similarity),
             turn=_turn_of(similarity, place) if holds else place,
             confidence=similarity,
             at_ms=fact.fact.since_ms,
             below=None if by is None else by.fact.row.fact_id,
-            since=None if row.from_ms is None else format_ms(row.from_ms)[:_DATE_CHARS],
-            until=None if row.to_ms is None else format_ms(row.to_ms)[:_DATE_CHARS],
+            since=None if row.from_ms is None else day_of(row.from_ms),
+            until=None if row.to_ms is None else day_of(row.to_ms),
             contradicted_by=contradicted.get(row.fact_id),
         )
-        yield item, fact
+        yield Said(item, fact.fact.text, entry_id=row.entry_id)
 
 
 def _turn_of(relevance: float, place: int) -> int:
@@ -672,28 +570,19 @@ def _turn_of(relevance: float, place: int) -> int:
     return 0 if place <= COMPETING or relevance >= SURE else place
 
 
-def _in_turn(candidate: _Candidate, place: int) -> _Candidate:
-    relevance = candidate.memory.relevance
+def _in_turn(said: Said, relevance: float, place: int) -> Said:
     turn = _turn_of(relevance, place) if relevance > 0.0 else DOCUMENTS_TURN + place
-    return replace(candidate, item=replace(candidate.item, turn=turn))
+    return replace(said, item=replace(said.item, turn=turn))
 
 
-def _left_out(item: Item, reason: str) -> Drop:
-    return Drop("memory", item.id, reason, "dropped", 0, item.kind.value, item.salience)
-
-
-def _weighed(candidate: _Candidate, used: Uses, query: MemoryQuery) -> Item:
-    memory = candidate.memory
+def _weighed(said: Said, used: Uses, query: MemoryQuery) -> Said:
+    memory = said.memory
+    assert memory is not None
     if used.count > memory.uses:
         memory = replace(memory, uses=used.count, used_ms=used.last_ms)
     parts = parts_of(memory, query.choices.weights, query.now_ms)
-    item, value = candidate.item, salience(parts, query.choices.weights)
-    return replace(item, salience=value, parts=parts)
+    return replace(said, item=replace(said.item, salience=salience(parts, query.choices.weights), parts=parts))
 
 
 def _shared(wanted: frozenset[int], terms: frozenset[int]) -> float:
     return len(wanted & terms) / len(wanted) if wanted else 0.0
-
-
-_finding: Final = lru_cache(maxsize=32_768)(finding_in)
-"""What the scanners block in a text; scanning one takes 0.5 µs a character."""

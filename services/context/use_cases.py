@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from ...schemas.context import operations as ops
 from ...schemas.core.errors import NotFound
@@ -30,15 +30,7 @@ class Procedures:
 
     async def write(self, caller: Caller, request: ops.LayeredWriteRequest) -> ops.LayeredWriteAnswer:
         """Write a version; raises as ``JournalDocuments.write``."""
-        given = WriteDocumentRequest(
-            tier=TIER,
-            key=request.name,
-            mode="replace",
-            content=request.content or "",
-            scope=request.scope,
-            agent_id=request.agent_id,
-            crew_id=request.crew_id,
-        )
+        given = WriteDocumentRequest(key=request.name, mode="replace", content=request.content or "", **_of(request))
         written = await self._documents.write(caller, given)
         return ops.LayeredWriteAnswer(kind="procedure", id=written.id, added=True, seq=written.seq)
 
@@ -48,14 +40,7 @@ class Procedures:
         Raises:
             NotFound: If there is none of that name.
         """
-        given = ReadDocumentRequest(
-            tier=TIER,
-            key=request.name,
-            version=request.version,
-            scope=request.scope,
-            agent_id=request.agent_id,
-            crew_id=request.crew_id,
-        )
+        given = ReadDocumentRequest(key=request.name, version=request.version, **_of(request))
         document = await self._documents.read(caller, given)
         if not document.content:
             hint = "list them with `layered query procedure`; scope says whose it is"
@@ -85,6 +70,11 @@ class Procedures:
         return ops.LayeredQueryAnswer(
             kind="procedure", procedures=tuple(shown), truncated=more, view_seq=listed.view_seq
         )
+
+
+def _of(request: ops.LayeredWriteRequest | ops.LayeredReadRequest) -> dict[str, Any]:
+    """The tier, and whose document it is."""
+    return {"tier": TIER, "scope": request.scope, "agent_id": request.agent_id, "crew_id": request.crew_id}
 
 
 def _shown(answer: DocumentAnswer) -> ops.Procedure:

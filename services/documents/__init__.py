@@ -1,1 +1,1 @@
-"""Memory documents: addressed, checked, written, read, searched, stored by a provider."""
+"""Memory documents: addressing, checks, writing, reading, searching, and the providers that store them."""

@@ -1,7 +1,7 @@
-"""Documents outside of the journal: what the service adds to a store on disk, behind another service, or of another package.
+"""Adapters for documents outside of the journal: on disk, in another service, or in a provider of another package.
 
-Invariants: rights, secrets and refusals are treated as in the journal; a call is bounded in time and fails with named errors
-alone; what only the journal can answer is refused, never answered from the journal.
+Invariants: rights, secrets and refusals are treated as in the journal; a call has a time limit and raises only errors
+of our own; requests that only the journal can answer are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Final, TypeVar
 import structlog
 from pydantic import ValidationError
 
-from ...schemas.context.assembler import notice_of
 from ...schemas.core.errors import (
     BackendFailed,
     CascadeUnsupported,
@@ -66,6 +65,7 @@ from ...schemas.documents.provider import (
     SnippetsRequest,
 )
 from ...schemas.documents.rules import Scope, owner_of, scope_of, sha256_of, tier_of_label
+from ...schemas.prompt.assembler import notice_of
 from ..desk import Caller
 from .addressing import DocumentAddress, address_of, rule_of, writable_address_of
 from .answers import document_answer, is_nearly_full, warned, with_text, written_answer
@@ -86,7 +86,7 @@ def text_answer(
 ) -> DocumentAnswer:
     """A document outside of the journal, with a notice in place of a text that the scanners block.
 
-    ``sha256`` and ``size`` are those of its text; those of ``content`` if None.
+    ``sha256`` and ``size`` describe the stored text; if None, they are computed from ``content``.
     """
     return document_answer(
         address,
@@ -102,9 +102,9 @@ async def answered(call: Awaitable[_R]) -> _R:
     """The answer to a call.
 
     Raises:
-        UpstreamTimeout: If it takes too long.
-        BackendFailed: If it fails with an error that is not named.
-        CrewJournalError: As the store.
+        UpstreamTimeout: If the call takes too long.
+        BackendFailed: If the call raises an error that is not our own.
+        CrewJournalError: Any other error of the store.
     """
     try:
         async with asyncio.timeout(CALL_S):
@@ -128,7 +128,8 @@ class OutsideStore:
 
     Args:
         store: The store.
-        refusal: The refusal of what only the journal can do; takes the workspace and what it is.
+        refusal: Builds the refusal of a request that only the journal can answer; takes the workspace and a description
+            of the request.
         journal: Checks texts and records refusals, and knows which agents have a memory.
     """
 
@@ -147,10 +148,10 @@ class OutsideStore:
     async def read(
         self, caller: Caller, address: DocumentAddress, version: int | None = None, as_of: int | None = None
     ) -> DocumentAnswer:
-        """The present text alone.
+        """The current text only.
 
         Raises:
-            NotByProvider: If another one is asked for, or the store reads no whole documents.
+            NotByProvider: If the request names a version, or the store cannot read whole documents.
         """
         if version is not None or as_of is not None:
             raise self._refusal(address.workspace_id, "a former version")
@@ -160,8 +161,8 @@ class OutsideStore:
         """Write a document, without credentials.
 
         Raises:
-            NotByProvider: If the request names what only the journal records.
-            CrewJournalError: What the store refuses.
+            NotByProvider: If the request uses a field that only the journal supports.
+            CrewJournalError: If the store refuses the request.
         """
         address = draft.address
         for name in ("expected_seq", "data_subject_id", "derived_from"):
@@ -197,7 +198,7 @@ class OutsideStore:
         return await answered(self._store.retract(caller, draft))
 
     async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
-        """Search; labels of blocked documents are for operators."""
+        """Search; labels of blocked documents are shown only to operators."""
         await check_enabled(self._enabled, caller)
         found = await answered(self._store.search(caller, request))
         return found if caller.administers else found.model_copy(update={"quarantined": ()})
@@ -207,7 +208,7 @@ class OutsideStore:
         return await answered(self._store.labels(caller, owner))
 
     async def trouble(self, caller: Caller) -> str | None:
-        """What the store says; its caller bounds it in time."""
+        """The store's message; the caller sets a time limit."""
         return await self._store.trouble(caller)
 
 
@@ -216,7 +217,7 @@ class ProvidedStore:
 
     Args:
         factory: Binds the provider to a scope.
-        refusal: As for ``OutsideStore``.
+        refusal: As in ``OutsideStore``.
     """
 
     def __init__(self, factory: ProviderFactory, refusal: Callable[[str, str], NotByProvider]) -> None:
@@ -229,7 +230,7 @@ class ProvidedStore:
         """The present text.
 
         Raises:
-            NotByProvider: If the provider reads no whole documents.
+            NotByProvider: If the provider cannot read whole documents.
         """
         provider = self._reader(caller, address.owner, "reading a whole document")
         request = ReadRequest(
@@ -295,7 +296,7 @@ class ProvidedStore:
         """The labels of the documents with a text.
 
         Raises:
-            NotByProvider: If the provider reads no whole documents.
+            NotByProvider: If the provider cannot read whole documents.
         """
         provider = self._reader(caller, owner, "a prompt block")
         return (
@@ -331,14 +332,14 @@ class ProvidedStore:
 
 
 TOKEN_ID: Final = "memory-provider"
-"""Who decides, in the journal, where no token of a caller is at hand."""
+"""The actor that the journal records for calls without a token."""
 CASCADE: Final = "forget each document of the person by its id; docs/providers.md says what a store can erase"
 _SOURCE: Final = "provider"
 _Asked = RetainRequest | SnippetsRequest | ForgetRequest | ReadRequest | LabelsRequest
 
 
 class ProviderBase:
-    """The requests that a provider of one scope may answer, checked, as addresses and drafts.
+    """Checks the requests to a provider of one scope, and converts them to addresses and drafts.
 
     Args:
         scope: The scope.
@@ -368,7 +369,7 @@ class ProviderBase:
         """Refuse a request that names another workspace, agent or crew than the provider is bound to.
 
         Raises:
-            ScopeMismatch: Naming both.
+            ScopeMismatch: Names both.
         """
         for what in ("workspace", "agent", "crew"):
             named, own = getattr(query, f"{what}_id"), getattr(self.scope, f"{what}_id")
@@ -383,7 +384,7 @@ class ProviderBase:
         """The write of a request.
 
         Raises:
-            DocumentError: The first thing that is wrong: scope, tier, key, mode, content.
+            DocumentError: The first invalid part, in this order: scope, tier, key, mode, content.
             NotAllowed: If the role may not write there.
         """
         self.check(request)
@@ -398,7 +399,7 @@ class ProviderBase:
         """The document that is read.
 
         Raises:
-            DocumentError: The first thing that is wrong: scope, tier, key.
+            DocumentError: The first invalid part, in this order: scope, tier, key.
         """
         self.check(request)
         return address_of(self.caller, request, request.tier, request.key, None)
@@ -408,12 +409,12 @@ class ProviderBase:
 
         Args:
             request: The request.
-            cascade: What can forget a person, as the hint of the refusal.
+            cascade: Hint of the refusal: how a person can be forgotten.
 
         Raises:
             SelectorConflict: Unless exactly one of id and data subject is given.
-            CascadeUnsupported: If it is the data subject.
-            DocumentError: If the scope is another or the id is not a label.
+            CascadeUnsupported: If the data subject is given.
+            DocumentError: If the request names another scope, or the id is not a label.
             NotAllowed: If the role may not write there.
         """
         self.check(request)
@@ -460,7 +461,7 @@ class StoreProvider(ProviderBase):
 
     Args:
         store: The store.
-        scope: Whose documents.
+        scope: The owner of the documents.
         clock: The time, UTC.
     """
 
@@ -479,19 +480,19 @@ class StoreProvider(ProviderBase):
         """Write a document; returns once it is durable.
 
         Raises:
-            DocumentError: What is wrong with the request, or with the text that the document would have.
+            DocumentError: If the request or the resulting text is not valid.
             NotAllowed: If the role may not write there.
-            BackendFailed, UpstreamTimeout: If the store fails; sending the id of the write again is safe.
+            BackendFailed, UpstreamTimeout: If the store fails; repeating the call with the same write id is safe.
         """
         async with _named_errors():
             wrote = await self._store.write(self.caller, self.to_write(request))
         return RetainResult(id=wrote.id, bytes=wrote.bytes)
 
     async def recall(self, request: SnippetsRequest) -> RecallResult:
-        """Search; a score is the share of the best hit's.
+        """Search; a score is relative to the best hit's score.
 
         Raises:
-            DocumentError: What is wrong with the request.
+            DocumentError: If the request is not valid.
             NotAllowed: If the agent's memory is off.
             BackendFailed, UpstreamTimeout: If the store fails.
         """
@@ -511,11 +512,11 @@ class StoreProvider(ProviderBase):
         return RecallResult(hits=tuple(hits), quarantined=found.quarantined)
 
     async def forget(self, request: ForgetRequest) -> ForgetResult:
-        """Forget a document. A call that is cancelled before anything begins forgets nothing.
+        """Forget a document. A call that is cancelled before the deletion starts forgets nothing.
 
         Raises:
             SelectorConflict: Unless exactly one of id and data subject is given.
-            CascadeUnsupported: If it is the data subject.
+            CascadeUnsupported: If the data subject is given.
             NotAllowed: If the role may not write there.
             BackendFailed, UpstreamTimeout: If the store fails.
         """
@@ -526,7 +527,7 @@ class StoreProvider(ProviderBase):
                 source=_SOURCE,
                 reason="forgotten through the memory provider",
             )
-            await asyncio.sleep(0)  # a cancellation is heard before anything begins
+            await asyncio.sleep(0)  # a pending cancellation takes effect before the deletion starts
             try:
                 gone = await self._store.retract(self.caller, draft)
             except NotFound:
@@ -546,7 +547,7 @@ class StoreProvider(ProviderBase):
         """The documents of a scope that have a text.
 
         Raises:
-            ScopeMismatch: If the request names another scope, or the provider is bound to none of that kind.
+            ScopeMismatch: If the request names another scope, or the provider is not bound to a scope of that kind.
         """
         self.check(request)
         owners = {"agent": self.scope.agent_id, "crew": self.scope.crew_id, "workspace": ""}
@@ -562,14 +563,14 @@ class StoreProvider(ProviderBase):
 
 
 def owner_of_workspace(workspace_id: str) -> Caller:
-    """The caller by whom the service itself reads a store: an OWNER of the workspace."""
+    """The caller with which the service itself reads a store: an OWNER of the workspace."""
     return ProviderBase(ProviderScope(workspace_id=workspace_id, role=Role.OWNER.value)).caller
 
 
 async def health_of(probe: Callable[[], Awaitable[str | None]], clock: Callable[[], datetime]) -> HealthStatus:
-    """The health that ``probe`` finds: it returns what is wrong, None if nothing is. Ends within the deadline.
+    """The health by ``probe``, which returns a problem or None. Ends within the deadline.
 
-    The probe is cancelled but not awaited, so that one that does not end cannot hold the answer up.
+    A late probe is cancelled but not awaited, so that it cannot delay the answer.
     """
     task = asyncio.ensure_future(probe())
     task.add_done_callback(
@@ -590,7 +591,7 @@ async def health_of(probe: Callable[[], Awaitable[str | None]], clock: Callable[
 
 @asynccontextmanager
 async def _named_errors() -> AsyncIterator[None]:
-    """Let the errors of the port pass, and name the others."""
+    """Re-raise errors of the port, and convert all other errors."""
     try:
         yield
     except (DocumentError, NotAllowed, NotFound, UpstreamTimeout, BackendFailed):

@@ -1,7 +1,7 @@
-"""Which document a request is about, and which roles may write it: the only check of scope, tier, key and role.
+"""Finds the document of a request and checks who may write it; no other module checks scope, tier, key and role.
 
-Invariant: AGENT and LEAD reach their own agent, their own crew and the workspace, and nothing of others; what a request
-names must agree with the token. Every request passes here before a store sees its address. Pure.
+Invariant: AGENT and LEAD reach only their own agent, their own crew and the workspace; a request must agree with the
+token. Every request is checked here before a store gets its address. Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..desk import Caller
 
 
 class NamesOwner(Protocol):
-    """The fields of a request that name whose memory it is about."""
+    """The fields of a request that name the owner of a memory."""
 
     @property
     def agent_id(self) -> str | None:
@@ -83,7 +83,7 @@ class DocumentAddress:
 
     @property
     def values(self) -> tuple[int, str, str, str, str | None]:
-        """What selects its row: key, workspace, owner, tier, key within the tier."""
+        """The values that select its row: key, workspace, owner, tier, key within the tier."""
         return self.row_key, self.workspace_id, self.owner, self.tier, self.key
 
 
@@ -106,17 +106,17 @@ def address_of(caller: Caller, address: Addressed, tier: str, key: str | None, t
 
     Args:
         caller: The caller.
-        address: Names the owner, or leaves it to the token.
+        address: Names the owner; if it does not, the token determines the owner.
         tier: The tier.
         key: The key; today for ``daily`` if it is absent or empty.
-        today: The date in UTC; None if ``daily`` needs a key.
+        today: The date in UTC; None if ``daily`` requires a key.
 
     Raises:
         InvalidTier: If there is no such tier.
         MissingKey: If the key is missing, or not valid in the tier.
-        NotAllowed: If it is of another agent or crew than the token's.
-        InvalidRequest: If the tier has no such scope, or an operator has to name whose it is.
-        Unavailable: If it is a crew's and the token has no crew.
+        NotAllowed: If the document belongs to an agent or crew other than the token's.
+        InvalidRequest: If the tier has no such scope, or an operator did not name the owner.
+        Unavailable: If the document belongs to a crew and the token has no crew.
     """
     rule = rule_of(tier)
     key = _key(rule, tier, key or None, today)
@@ -138,7 +138,7 @@ def check_own(caller: Caller, owner: NamesOwner) -> None:
     """Refuse a request of AGENT or LEAD that names another agent or crew.
 
     Raises:
-        NotAllowed: If it does.
+        NotAllowed: If the request names another agent or crew.
     """
     if caller.administers:
         return
@@ -157,7 +157,7 @@ def check_may_write(caller: Caller, address: DocumentAddress) -> None:
 
     Raises:
         InvalidTier: If the tier is a rendering.
-        NotAllowed: If it takes a higher role.
+        NotAllowed: If the write needs a higher role.
     """
     if not address.rule.writable:
         raise InvalidTier(
@@ -204,7 +204,7 @@ def _scope(caller: Caller, address: Addressed, rule: TierRule, tier: str) -> Sco
 
 
 def _name(caller: Caller, address: Addressed, scope: Scope) -> str | None:
-    """Id of the agent or crew whose document it is."""
+    """Id of the agent or crew that owns the document."""
     if scope is Scope.WORKSPACE:
         return None
     of_agent = scope is Scope.AGENT

@@ -1,6 +1,6 @@
-"""What OWNER and ADMIN decide and see of a workspace's memory documents: settings, figures, the sweep of old versions.
+"""Use-cases of OWNER and ADMIN on a workspace's memory documents: settings, figures, the sweep of old versions.
 
-Invariant: settings and sweeps are events; a workspace that sets no retention keeps every version.
+Invariant: settings and sweeps are events; a workspace without a retention setting keeps every version.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Administration:
         """Record settings; returns once they apply to writes.
 
         Raises:
-            ViewsBehind: If the views do not show the change before this one in time.
-            BrokerUnavailable: If no ack came within the bound.
+            ViewsBehind: If the views do not show the previous change in time.
+            BrokerUnavailable: If no ack came in time.
         """
         async with self._changing:
             await self._views.wait_for(self._last_change, self._node.wait_s, DOCUMENTS_PROJECTION)
@@ -128,11 +128,11 @@ class Administration:
         )
 
     async def sweep(self, caller: Caller, request: SweepVersionsRequest) -> VersionsSweptAnswer:
-        """Sweep now; returns once it is folded.
+        """Sweep now; returns once the event is folded.
 
         Raises:
-            InvalidRequest: If no age is given and the workspace sets none.
-            BrokerUnavailable: If no ack came within the bound.
+            InvalidRequest: If the request gives no age and the workspace has no retention setting.
+            BrokerUnavailable: If no ack came in time.
         """
         days = request.older_than_days
         if days is None:
@@ -153,12 +153,12 @@ class Administration:
         )
 
     async def sweep_due(self) -> None:
-        """Record today's sweep of every workspace that sets a retention, once however many nodes do so.
+        """Record today's sweep of every workspace with a retention setting; several nodes record it only once.
 
-        A sweep that a downtime missed is not repeated: the next one removes the same versions.
+        A sweep that was missed during a downtime is not repeated, because the next sweep removes the same versions.
 
         Raises:
-            BrokerUnavailable: If one could not be recorded; the next call tries again.
+            BrokerUnavailable: If a sweep could not be recorded; the next call retries.
         """
         now_ms = to_ms(self._node.clock())
         [due_ms] = due_times(VERSIONS_DUE, now_ms - DAY_MS, now_ms)

@@ -1,6 +1,6 @@
-"""Documents as answers: the text or, where the scanners block it, a notice; what a write did, or why it is refused.
+"""Builds answers: a document's text or, if the scanners block it, a notice; the result of a write, or its refusal.
 
-Invariant: text that is blocked reaches no AGENT and no LEAD; pure.
+Invariant: blocked text never reaches an AGENT or LEAD; pure.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...schemas.context.assembler import notice_of
 from ...schemas.core.errors import CapExceeded
 from ...schemas.core.timestamps import format_ms
 from ...schemas.documents.operations import (
@@ -20,6 +19,7 @@ from ...schemas.documents.operations import (
 )
 from ...schemas.documents.rules import SOFT_CAP_PERCENT, TIERS, sha256_of
 from ...schemas.documents.tables import DocumentRow, VersionRow
+from ...schemas.prompt.assembler import notice_of
 from ..desk import Caller
 from .addressing import DocumentAddress
 from .drafts import Draft
@@ -50,11 +50,11 @@ def too_large(
     Args:
         caller: Who writes.
         address: The document.
-        cap: Bytes that it may have.
-        projected: Bytes that it would have.
-        current: Bytes that it has.
-        content: Its present text, which the caller is to shorten.
-        finding: What the scanners block in it.
+        cap: Maximum bytes of the document.
+        projected: Bytes after the write.
+        current: Current bytes.
+        content: Its current text, which the caller should shorten.
+        finding: The scanners' finding in the text.
     """
     return CapExceeded(
         f"{address.label} would have {projected} of {cap} bytes; it has {usage(current, cap)}",
@@ -72,7 +72,7 @@ def too_large(
 
 
 def shown(caller: Caller, label: str, content: str, finding: str | None) -> str:
-    """The text for a caller: a notice in its place if it is blocked and the caller is not an operator."""
+    """The text for a caller; a notice instead if the text is blocked and the caller is not an operator."""
     if finding is None or caller.administers:
         return content
     return notice_of(label, finding)
@@ -95,8 +95,8 @@ def written_answer(
         draft: The write.
         seq: Its sequence; 0 if the store has none.
         size: Bytes of the document after it.
-        duplicate: Whether its id was known, so that nothing was written.
-        readable: Whether the text can be read and found at once.
+        duplicate: Whether the write id was already used, so that nothing was written.
+        readable: Whether the text can already be read and found.
     """
     address, cap = draft.address, draft.address.rule.cap_of(draft.source)
     return DocumentWrittenAnswer(
@@ -121,7 +121,7 @@ def is_nearly_full(answer: DocumentWrittenAnswer) -> bool:
 
 
 def with_text(answer: DocumentWrittenAnswer, text: str | None) -> DocumentWrittenAnswer:
-    """The answer, and for a document that is nearly full its text and the request to shorten it."""
+    """The answer; for a nearly full document, with its text and the request to shorten it."""
     if not is_nearly_full(answer):
         return answer
     full = usage(answer.bytes, answer.cap_bytes)
@@ -138,12 +138,12 @@ def warned(answer: DocumentWrittenAnswer, warning: str | None) -> DocumentWritte
 
 @dataclass(frozen=True, slots=True)
 class StoredWrite:
-    """A write that the journal has.
+    """A write that is stored in the journal.
 
     Attributes:
         seq: Its sequence.
         duplicate: Whether it was stored before, so that nothing was written now.
-        readable: Whether the views have it.
+        readable: Whether the views have folded it.
     """
 
     seq: int
@@ -152,7 +152,7 @@ class StoredWrite:
 
 
 def stored_answer(caller: Caller, draft: Draft, stored: StoredWrite, row: DocumentRow | None) -> DocumentWrittenAnswer:
-    """The answer to a write that the journal has; ``row`` is the document as the views have it."""
+    """The answer to a stored write; ``row`` is the document in the views."""
     seq, size = stored.seq, 0 if row is None else row.bytes
     answer = written_answer(draft, seq, size, duplicate=stored.duplicate, readable=stored.readable)
     if row is not None:
@@ -175,14 +175,14 @@ def document_answer(
     updated_ms: int | None = None,
     retracted: bool = False,
 ) -> DocumentAnswer:
-    """A document; one that was never written unless more than its address is given.
+    """A document as an answer; with only an address, a document that was never written.
 
     Args:
-        address: Which one.
+        address: The document.
         view_seq: The sequence of the answer.
-        content: The text, as the caller may read it.
-        finding: What the scanners block in it.
-        size: Bytes of its text, also if it is blocked.
+        content: The text that the caller may read.
+        finding: The scanners' finding in the text.
+        size: Bytes of its text, even if it is blocked.
         sha256: Likewise.
         seq: Its last write.
         updated_ms: The time of that write.

@@ -1,6 +1,6 @@
 """The checks of the text of a write: secrets, injections, pinned facts. ``present`` checks its size.
 
-Invariant: a write that fails one is refused; an operator's write is checked as any other.
+Invariant: a write that fails a check is refused; operators' writes are checked, too.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from .drafts import Draft
 from .present import WrittenDocument
 
 SHARED_WORDS: Final = 0.5
-"""Share of words from which on two lines are compared; the rule itself asks for more."""
+"""Minimum share of common words for comparing two lines; the rule itself requires more."""
 SECRET: Final = "secret/"
-"""Begins the finding of a content that holds credentials; their kinds follow."""
+"""Prefix of the finding for content with credentials, followed by their kinds."""
 CONTRADICTION: Final = "verifier/pinned"
 """The finding of a content that contradicts a pinned fact."""
 _VERIFIER: Final = f"SELECT verifier FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
@@ -62,7 +62,7 @@ class Checks:
         self.close = self._verifiers.close
 
     async def scrub(self, draft: Draft) -> tuple[Draft, str | None]:
-        """The write as it may be stored, without credentials unless the workspace keeps them, and a warning.
+        """The write to store, without credentials unless the workspace keeps them, and a warning.
 
         Raises:
             WriteRefused: If the content holds credentials and the workspace blocks those.
@@ -81,7 +81,7 @@ class Checks:
         return changed, scrubbed.warning
 
     async def check_text(self, caller: Caller, draft: Draft, document: WrittenDocument) -> None:
-        """Refuse a text that the scanners block, or that contradicts a pinned fact where the workspace checks that.
+        """Refuse a text that the scanners block, or that contradicts a pinned fact if the workspace checks this.
 
         Raises:
             Quarantined: If the scanners block it.
@@ -110,7 +110,7 @@ class Checks:
             raise refusal
 
     def _verifier(self, workspace_id: str) -> str:
-        """Whether texts are compared with pinned facts, as the workspace sets it; blocking."""
+        """The workspace's setting whether texts are compared with pinned facts; blocking."""
         rows = self._views.rows(_VERIFIER, [workspace_id])
         return str(rows[0][0]) if rows else MemoryConfigUpdated().verifier
 
@@ -150,7 +150,7 @@ def _words(line: str) -> set[str]:
     return set(line.casefold().split())
 
 
-# What becomes of a refused write: it is recorded, and the text of an injection is kept for operators (contract §14).
+# Records refused writes, and keeps the texts of injections for operators (contract §14).
 
 
 QUARANTINE_FOLDER: Final = "quarantine"
@@ -175,7 +175,7 @@ class Quarantine:
     def keep(self, text: str, about: dict[str, str]) -> Path:
         """Write ``<sha256>.md``: the time, ``about`` and the hash as a header, then the text; blocking.
 
-        The same text has one file, whose header is that of the last refusal.
+        Each text has one file, with the header of its last refusal.
 
         Raises:
             OSError: If it cannot be written.
@@ -192,7 +192,7 @@ class Refusals:
     """Records refused writes.
 
     Args:
-        journal: Where they are recorded.
+        journal: The journal that records them.
         quarantine: Keeps the texts of injections.
     """
 
@@ -201,7 +201,7 @@ class Refusals:
         self._quarantine = quarantine
 
     async def record(self, caller: Caller, draft: Draft, error: CapExceeded | Quarantined | WriteRefused) -> None:
-        """Record why a write was refused; of an injection, keep the text."""
+        """Record why a write was refused; if it was an injection, keep the text."""
         address, why = draft.address, "it contradicts a pinned fact"
         written = {"tier": address.tier, "key": address.key, "owner": address.owner, "source": draft.source}
         if error.finding == CONTRADICTION:

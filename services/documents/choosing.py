@@ -1,4 +1,4 @@
-"""Which document store serves which workspace: settings for all, a TOML file for single ones.
+"""Chooses the document store of each workspace: by settings for all, by a TOML file for individual workspaces.
 
 Invariant: the choice is made when the node starts; an invalid choice stops the start. Health is answered within
 the deadline whatever the backend does.
@@ -49,13 +49,13 @@ class Choice(BaseModel):
     root: Path | None = None
 
     def checked(self, named: Callable[[str], str]) -> Choice:
-        """The choice, if it has all that its provider needs.
+        """The choice, if it has all fields that its provider needs.
 
         Args:
-            named: Returns the name that a field has in the place of the choice: a variable, or a key of the file.
+            named: Returns a field's name where the choice was made: a variable, or a key of the file.
 
         Raises:
-            InvalidQuery: Naming the field.
+            InvalidQuery: Names the invalid field.
         """
         for name in {DISK: ("root",), HTTP: ("url", "token")}.get(self.provider, ()):
             if not getattr(self, name):
@@ -84,18 +84,18 @@ class _ChoicesFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ProviderChoices:
-    """The provider of every workspace that the file names, and that of all others."""
+    """The provider of each workspace that the file names, and the provider of all other workspaces."""
 
     default: Choice
     workspaces: Mapping[str, Choice]
 
     def of(self, workspace_id: str) -> Choice:
-        """That of a workspace."""
+        """The choice of a workspace."""
         return self.workspaces.get(workspace_id, self.default)
 
 
 def read_choices(settings: Settings) -> ProviderChoices:
-    """What settings and file say; the file's ``[memory]`` replaces the settings. Blocks.
+    """Read the choices from settings and file; the file's ``[memory]`` replaces the settings. Blocking.
 
     Raises:
         InvalidQuery: If the file cannot be read, or a choice is not complete.
@@ -131,7 +131,7 @@ def _read(path: Path) -> _ChoicesFile:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise InvalidQuery(f"{path}: {where}: {first['msg']}", hint="see docs/providers.md", field=where) from None
-    except ValueError as error:  # neither TOML nor UTF-8
+    except ValueError as error:  # not TOML or not UTF-8
         raise InvalidQuery(f"{path} is not TOML: {error}", hint="see docs/providers.md", field=_FILE) from None
     for name in file.workspace:
         if not is_workspace(name):
@@ -160,8 +160,8 @@ class DocumentStores:
     """The document stores of a node.
 
     Args:
-        choices: Which serves which workspace.
-        journal: The one in the journal, whose checks of a write hold for all.
+        choices: The provider of each workspace.
+        journal: The store in the journal, whose checks apply to writes to all stores.
         clock: The time, UTC.
     """
 
@@ -192,16 +192,16 @@ class DocumentStores:
         return self.name_of(workspace_id) == JOURNAL
 
     def require_journal(self, workspace_id: str, what: str) -> None:
-        """Refuse what only the journal can do; ``what`` names it.
+        """Refuse a request that only the journal can answer; ``what`` describes it.
 
         Raises:
-            NotByProvider: If the documents of the workspace are elsewhere.
+            NotByProvider: If the documents of the workspace are not in the journal.
         """
         if not self.is_journal(workspace_id):
             raise self._refusal(workspace_id, what)
 
     async def health(self, workspace_id: str | None) -> dict[str, Any]:
-        """The health of a workspace's store for ``status``; if None, of all that are configured."""
+        """The health of a workspace's store for ``status``; if None, of all configured stores."""
         if workspace_id is not None:
             return await self._health(workspace_id)
         names = [DEFAULT_WORKSPACE, *self._choices.workspaces]

@@ -3,7 +3,8 @@
 ``<root>/<workspace>/agents/<agent>/.memory/AGENT.md``, ``<root>/<workspace>/crews/<crew>/.memory/daily/2026-05-21.md``,
 ``<root>/<workspace>/.memory/WORKSPACE.md``.
 
-Invariant: what ``write`` reports is on disk; a write id counts once among the last 400 writes or so of its document.
+Invariant: a write that ``write`` reports is on disk; a write id takes effect once among about the last 400 writes of
+its document.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REFUSED: Final = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.EISDIR)
 """Error numbers of ``open`` with O_NOFOLLOW for a symbolic link, and for a folder that is opened as a file."""
 _LOG_BYTES: Final = 65_536
-"""Bytes of a write log that are read: the last 400 writes or so."""
+"""Maximum bytes read from a write log: about the last 400 writes."""
 
 
 @contextmanager
 def folder_of_files(root: Path, parts: tuple[str, ...], *, create: bool = False) -> Iterator[int | None]:
-    """The descriptor of the folder ``parts`` below ``root``; None if it is not there and not to be made.
+    """The descriptor of the folder ``parts`` below ``root``; None if it does not exist and ``create`` is false.
 
     Raises:
         WriteRefused: If a part of the path is a symbolic link or a file.
@@ -82,7 +83,7 @@ def read(name: str, folder: int) -> str | None:
     """The text of a file; None if there is none.
 
     Raises:
-        WriteRefused: If it is a symbolic link or a folder.
+        WriteRefused: If the name is a symbolic link or a folder.
     """
     with _named(name):
         try:
@@ -145,10 +146,10 @@ def total_bytes(memory: int) -> int:
 
 
 class WriteLog:
-    """The writes of one document: a line each, ``write id, sha256 before, sha256 after``; also the document's lock.
+    """The log of a document's writes, with a line ``write id, sha256 before, sha256 after`` per write; also its lock.
 
-    Why before and after: a line is written before the file is replaced. If the process ends in between, the next write
-    begins with the same text as the failed one; that distinguishes the failed one from the others.
+    A line is written before the file is replaced. If the process ends in between, the next write starts from the same
+    text as the failed write, which shows that the logged write failed.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -164,7 +165,7 @@ class WriteLog:
     @classmethod
     @contextmanager
     def locked(cls, name: str, folder: int) -> Iterator[Self]:
-        """The log ``name``, held by this caller alone, among all processes of the machine."""
+        """The log ``name``, locked exclusively among all processes of the machine."""
         with _named(name):
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(name, flags, 0o600, dir_fd=folder)
@@ -175,7 +176,7 @@ class WriteLog:
                 os.close(descriptor)
 
     def has(self, write_id: str, present: str) -> bool:
-        """Whether the write happened; ``present`` is the SHA-256 of the document now."""
+        """Whether the write happened; ``present`` is the SHA-256 of the current document."""
         for place, (known, before, after) in enumerate(self._lines):
             if known == write_id:
                 following = self._lines[place + 1][1] if place + 1 < len(self._lines) else present
@@ -196,7 +197,7 @@ def _regular(folder: int) -> list[os.DirEntry[str]]:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Turn a link, or a folder where a file is expected, into a refusal."""
+    """Convert the error for a link, or for a folder in place of a file, to a refusal."""
     try:
         yield
     except OSError as error:
@@ -214,9 +215,9 @@ _FOLDERS: Final = {Scope.AGENT: "agents", Scope.CREW: "crews"}
 _MEMORY, _LOGS = ".memory", ".writes"
 _SET_ROOT: Final = "set CREW_JOURNAL_MEMORY_PROVIDER_ROOT to a directory"
 _NO_ID: Final = "."
-"""Stands in a write log for a write without an id; no id is spelt so."""
+"""Stands in a write log for a write without an id; not a valid id."""
 _BEFORE_MATCH: Final = 100
-"""Characters of a snippet before the first word that matches."""
+"""Characters of a snippet before the first matching word."""
 
 
 class DiskStore:
@@ -234,14 +235,14 @@ class DiskStore:
     async def read(
         self, _caller: Caller, address: DocumentAddress, _version: int | None = None, _as_of: int | None = None
     ) -> DocumentAnswer:
-        """The present text; files have no versions."""
+        """The current text; files have no versions."""
         return await _in_thread(self._read, address)
 
     async def write(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
         """Write a document; returns once it is on disk.
 
         Raises:
-            DocumentError: What is wrong with the text that the document would have.
+            DocumentError: If the resulting text is not valid.
         """
         return await _in_thread(self._write, caller, draft)
 
@@ -256,7 +257,7 @@ class DiskStore:
         return written_answer(draft, 0, 0, duplicate=not removed, readable=False)
 
     async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
-        """Search by words: pieces of documents, those with the most words of the query first; every score is -1."""
+        """Search by words; pieces with the most words of the query come first, and every score is -1."""
         owners = file_scope(caller.principal, request.scope, request.agent_id, request.crew_id).owners or ()
         return await _in_thread(self._search, caller.workspace_id, owners, request)
 
@@ -295,7 +296,7 @@ class DiskStore:
             return written_answer(draft, 0, size, readable=False)
 
     def _remove(self, address: DocumentAddress, cancelled: threading.Event) -> bool:
-        if self._text(address) is None:  # a lock would leave a file for a document that never existed
+        if self._text(address) is None:  # a lock would create a file for a document that never existed
             return False
         with self._document(address) as document:
             text = None if document is None else document.text()
@@ -376,7 +377,7 @@ class DiskStore:
 
     @contextmanager
     def _document(self, address: DocumentAddress, *, create: bool = False) -> Iterator[_Locked | None]:
-        """The document under its lock; None if there is no folder for it, and none is to be made."""
+        """The locked document; None if its folder does not exist and ``create`` is false."""
         *parents, name = address.label.split("/")
         path = _path(address.workspace_id, address.owner)
         with (
@@ -423,10 +424,10 @@ def _path(workspace_id: str, owner: str) -> tuple[str, ...]:
 
 
 def check_expected(address: DocumentAddress, expected_sha256: str | None, before: str) -> None:
-    """Check that a replace knows what it replaces; its author has not read a text that is blocked.
+    """Check that a replacement expects the current text; the author cannot have read a blocked text.
 
     Raises:
-        DocumentConflict: If the text is another than the expected one, or is blocked and none is expected.
+        DocumentConflict: If the text is not the expected one, or the text is blocked and the request expects none.
     """
     present = sha256_of(before)
     if expected_sha256 is None:

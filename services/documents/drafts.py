@@ -1,6 +1,7 @@
 """A write before it is stored.
 
-Invariant: ``write_id`` names the write for ever; its message id follows from it, so the broker stores it once.
+Invariant: ``write_id`` identifies the write permanently; the message id is derived from it, so the broker stores the
+write once.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ def mint_write_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A write: of a whole text over the API under an id of its own, unless more than address and content is given.
+    """A write. By default, it comes from the API, replaces the whole text and has a new write id.
 
     Attributes:
         address: The document.
         content: The text; empty for a retraction.
-        source: Where it comes from (``schemas/documents/events``).
+        source: Origin of the write (``schemas/documents/events``).
         given_id: Whether the write id is the caller's.
-        expected_seq: The version that a replace is for; None for the present one.
-        expected_sha256: SHA-256 of the text that a replace is for; None for the present one.
-        compared_end: The end of the content by which two writes of an id are compared, without the time before it; None
-            to compare all of it.
+        expected_seq: The version that a replacement expects; None for the current one.
+        expected_sha256: SHA-256 of the text that a replacement expects; None for the current one.
+        compared_end: The part of the content, after the time, by which two writes with the same id are compared; None
+            to compare the whole content.
     """
 
     address: DocumentAddress
@@ -56,12 +57,12 @@ class Draft:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Workspace and write id: what names the write for ever."""
+        """Workspace and write id, which identify the write permanently."""
         return self.address.workspace_id, self.write_id
 
     @property
     def appends(self) -> bool:
-        """Whether it adds to the text instead of giving it."""
+        """Whether the write appends to the text instead of replacing it."""
         return self.action is DocumentAction.APPEND
 
     def message(self, caller: Caller) -> EncodedMessage:
@@ -87,10 +88,10 @@ class Draft:
         return EncodedMessage.of(encode_document(event))
 
     def same(self, version: VersionRow | None) -> VersionRow | None:
-        """The stored write of the id, which must be this one; a text that was swept is not compared.
+        """The stored write with this id, which must be the same write; a swept text is not compared.
 
         Raises:
-            WriteIdTaken: If it is another write.
+            WriteIdTaken: If the id belongs to another write.
         """
         if version is None or self._is(version):
             return version
@@ -113,11 +114,11 @@ def drafted(address: DocumentAddress, mode: str, content: str, source: str, writ
     """A write of a request.
 
     Args:
-        address: The document; ``addressing.check_may_write`` has passed it.
+        address: The document; ``addressing.check_may_write`` must have allowed it.
         mode: ``replace`` or ``append``.
         content: The text.
-        source: Where it comes from (``schemas/documents/events``).
-        write_id: The caller's id of the write; None to mint one.
+        source: Origin of the write (``schemas/documents/events``).
+        write_id: The caller's id of the write; None for a random id.
         more: Further attributes of the draft.
 
     Raises:

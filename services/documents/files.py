@@ -1,7 +1,7 @@
 """Memory documents as files below ``/memories``: the commands of Anthropic's memory tool.
 
-Invariant: a command reads and writes documents by the rules of ``use_cases``; what it does is a replace or a
-retraction with its author, so every deletion can be undone. Folders exist while a file is below them.
+Invariant: a command reads and writes documents by the rules of ``use_cases``; it records a replacement or a retraction
+with its author, so that every deletion can be undone. A folder exists while it contains a file.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _SIZES: Final = f"""SELECT owner, tier, doc_key, bytes FROM {DOCUMENTS} WHERE wo
 
 @dataclass(frozen=True, slots=True)
 class _FileOwner:
-    """Whose document it is, as ``address_of`` takes it."""
+    """The owner of a document, as an argument of ``address_of``."""
 
     scope: str | None
     agent_id: str | None
@@ -80,7 +80,7 @@ class Files:
 
     Args:
         views: The views of documents.
-        store: Where the documents are: the journal, for every workspace.
+        store: The store of the documents: the journal, for every workspace.
         clock: The time now, UTC.
     """
 
@@ -95,7 +95,7 @@ class Files:
         Raises:
             InvalidRequest: If a field of the command is missing.
             FileRefused: If the path or the text does not fit the command.
-            NotAllowed: If the document is another's, or the role may not write it.
+            NotAllowed: If the document belongs to another owner, or the role may not write it.
             WriteRefused, Quarantined, CapExceeded: If the content is refused.
             DocumentConflict: If the document changed twice while it was edited.
             BrokerUnavailable: If no ack came within the bound.
@@ -159,7 +159,7 @@ class Files:
     async def _edit(
         self, caller: Caller, request: MemoryFileRequest, change: Callable[[str], tuple[str, str]]
     ) -> MemoryFileAnswer:
-        """Replace a file's text by what ``change`` makes of it; once more if it was written meanwhile."""
+        """Replace a file's text by the result of ``change``; repeat once if the file was written meanwhile."""
         path = request.path or ""
         inner = inner_path(path)
         for last in (False, True):
@@ -242,7 +242,7 @@ class Files:
         return address_of(caller, owner, place.tier, place.key, self._clock().astimezone(UTC).date())
 
     def _writable(self, caller: Caller, request: MemoryFileRequest, place: DocumentPlace | None) -> DocumentAddress:
-        assert place is not None  # of a document that exists
+        assert place is not None  # the document exists
         address = self._address(caller, request, place)
         check_may_write(caller, address)
         return address
@@ -253,7 +253,7 @@ class Files:
         """The document to create at a path.
 
         Raises:
-            FileRefused: If no document can have that path, or a file is where it needs a folder.
+            FileRefused: If no document can have that path, or a part of the path is a file.
         """
         place = place_of(inner)
         if place is None:

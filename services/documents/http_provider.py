@@ -1,9 +1,8 @@
 """The store over HTTP: another service that answers the routes of memory documents, such as another Crew Journal.
 
-Routes: ``POST /memory/write``, ``POST /memory/search``, ``GET`` and ``POST /v1/memory/document[/retract]``,
-``GET /v1/memory/documents``, ``GET /readyz``.
-Invariant: what leaves is a named error, never a text of the HTTP library; every write has an id, so that sending it again is
-safe.
+Routes: ``POST /memory/write``, ``POST /memory/search``, ``GET`` and ``POST /v1/memory/document[/retract]``, ``GET
+/v1/memory/documents``, ``GET /readyz``. Invariant: callers get only errors of our own, never texts of the HTTP library;
+every write has an id, so that repeating it is safe.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from .chunk_search import file_scope
 from .drafts import Draft
 
 TIMEOUT_S: Final = 10.0
-"""Seconds for one answer of a provider; an ordinary write takes some 5 ms."""
+"""Seconds for one answer of a provider; an ordinary write takes about 5 ms."""
 _A = TypeVar("_A", bound=BaseModel)
 
 
@@ -70,11 +69,12 @@ class _Found(BaseModel):
 class HttpStore:
     """Memory documents behind another service; ``ports.DocumentStore``.
 
-    Every method raises what the service refuses, UpstreamTimeout if it does not answer in time, and BackendFailed if it
-    cannot be reached, or fails. A write that timed out may have happened; sending its id again is safe.
+    Every method raises the service's refusals, UpstreamTimeout if the service does not answer in time, and
+    BackendFailed if it cannot be reached or fails. A write that timed out may have happened; repeating it with the same
+    id is safe.
 
     Args:
-        http: Its connections, with a token that may read and write the documents of every caller.
+        http: The HTTP client, with a token that may read and write the documents of every caller.
     """
 
     def __init__(self, http: httpx.AsyncClient) -> None:
@@ -90,7 +90,7 @@ class HttpStore:
         return text_answer(address, "" if finding else found.content, finding, found.sha256, found.bytes)
 
     async def write(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
-        """Write a document; returns once the service says that it is durable."""
+        """Write a document; returns once the service confirms that it is durable."""
         body = {
             **_document(caller, draft.address),
             "mode": "append" if draft.appends else "replace",
@@ -139,7 +139,7 @@ class HttpStore:
         return tuple(sorted(listed.id for listed in found.documents if listed.owner == owner and listed.bytes))
 
     async def trouble(self, caller: Caller) -> str | None:
-        """Why the service does not answer the protocol: the token, its rights, the memory behind it, or the URL."""
+        """Why the service does not follow the protocol: the token, its rights, the store behind it, or the URL."""
         principal = caller.principal
         owner = _owner(caller, principal.agent_id, principal.crew_id)
         try:
@@ -152,9 +152,7 @@ class HttpStore:
             return f"cannot be reached: {type(error).__name__}"
         except ValidationError:
             return "the answer is not that of a memory service: check the URL"
-        if (
-            answer.status_code == HTTPStatus.NOT_IMPLEMENTED
-        ):  # its memory is files, which have no list: the token is accepted
+        if answer.status_code == HTTPStatus.NOT_IMPLEMENTED:  # a service with files has no list; the token is accepted
             return None
         return f"{answer.status_code} from the service: {answer.text[:200]}"
 

@@ -1,8 +1,9 @@
-"""Documents in the journal: the store in which every write is an event, and a document the fold of its writes.
+"""The document store in the journal: every write is an event, and a document is the fold of its writes.
 
 Invariants: a write is checked in the order secrets, injection, pinned facts, caps, and published only if it passes all;
-success means acked by the broker and readable in the views. Appends run together and expect no version; a write of the
-whole text runs alone and expects the version that it was checked against. A write id is bound to one content for ever.
+success means that the write is acked by the broker and readable in the views. Appends run concurrently and expect no
+version; a write of the whole text runs alone and expects the version against which it was checked. A write id belongs
+to one content for ever.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from .present import Grouped, PresentDocuments, WrittenDocument
 from .reading import DocumentReading
 
 ATTEMPTS: Final = 3
-"""How often a text is checked and published that names no version, while other nodes write the document."""
+"""Number of attempts to check and publish a text without an expected version while other nodes write the document."""
 WRITES_AT_ONCE: Final = 256
-"""Write ids of one query."""
+"""Maximum number of write ids in one query."""
 _PROBE: Final = f"SELECT count(*) FROM {DOCUMENTS} WHERE key = 0"
 
 
@@ -51,8 +52,8 @@ class JournalStore:
         views: The views of documents.
         writer: Publishes writes.
         journal: Finds credentials, and records refused writes.
-        enabled: Which agents have a memory.
-        data_dir: Where the texts of injections are kept.
+        enabled: Knows which agents have a memory.
+        data_dir: Directory in which the texts of injections are kept.
         clock: The time now, UTC.
         wait_s: Seconds to wait until a write can be read.
     """
@@ -84,11 +85,11 @@ class JournalStore:
     def serve(
         self, search: Handler[DocumentSearchRequest, DocumentSearchAnswer], trouble: Callable[[], str | None]
     ) -> None:
-        """Answer ``search`` and ``trouble`` from here on; the search index starts after what writes documents.
+        """Enable ``search`` and ``trouble``; the search index starts later than the writers of documents.
 
         Args:
             search: Searches the documents of the journal.
-            trouble: Why the broker cannot take a write; None if it can.
+            trouble: Returns why the broker cannot accept a write; None if it can.
         """
         self._search, self._trouble = search, trouble
 
@@ -98,13 +99,13 @@ class JournalStore:
         self.checks.close()
 
     async def present(self, address: DocumentAddress) -> DocumentRow | None:
-        """The document as it is now, blocked or not; None if it was never written."""
+        """The current document, blocked or not; None if it was never written."""
         return await asyncio.to_thread(self.reading.history.present, address)
 
     async def read(
         self, caller: Caller, address: DocumentAddress, version: int | None = None, as_of: int | None = None
     ) -> DocumentAnswer:
-        """The present text, that of a version, or the one as of a sequence.
+        """The current text, the text of a version, or the text as of a sequence.
 
         Raises:
             NotFound: If there is no such version.
@@ -113,12 +114,12 @@ class JournalStore:
         return await self.reading.read(caller, address, version, as_of)
 
     async def write(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
-        """Check a draft, publish it, and answer once it can be read; raises as ``Documents.write``."""
+        """Check a draft, publish it, and return once it can be read; raises as ``Documents.write``."""
         await check_enabled(self.enabled, caller)
         held = self._holding(draft.identity) if draft.given_id else nullcontext()
         async with held, self._present.writing(draft.address) as document:
             try:
-                if len(draft.content) > draft.address.rule.cap_of(draft.source):  # it cannot fit: not worth a scan
+                if len(draft.content) > draft.address.rule.cap_of(draft.source):  # too large in any case, so no scan
                     document.check_size(caller, draft)
                 draft, warning = await self.checks.scrub(draft)
                 known = draft.same(await self._written(draft.identity)) if draft.given_id else None
@@ -132,7 +133,7 @@ class JournalStore:
                 raise
             return warned(stored_answer(caller, draft, stored, document.row), warning)
 
-    retract = write  # the action of the draft says so: a retraction is one more event on the document's subject
+    retract = write  # the draft's action is retract; a retraction is another event on the document's subject
 
     async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
         """The best chunks, found by words and by meaning; raises as ``DocumentSearch.search``."""
@@ -145,19 +146,19 @@ class JournalStore:
         return await asyncio.to_thread(self.reading.labels, caller.workspace_id, owner)
 
     async def trouble(self, _caller: Caller) -> str | None:
-        """Why the broker takes no writes; an error if the views do not answer."""
+        """Why the broker accepts no writes; raises an error if the views do not answer."""
         if (wrong := self._trouble()) is not None:
             return wrong
         await asyncio.to_thread(self._views.rows, _PROBE)
         return None
 
     async def _publish(self, caller: Caller, draft: Draft, document: WrittenDocument) -> tuple[Draft, StoredWrite]:
-        """Check the text, and publish it against the version that it was checked against; the write that is stored."""
+        """Check the text and publish it, expecting the version against which it was checked; returns the stored write."""
         expected, retracts = draft.expected_seq, draft.action is DocumentAction.RETRACT
         if not retracts:
             await self.checks.check_text(caller, draft, document)
         if expected is not None and expected > document.seq:
-            with suppress(ViewsBehind):  # then it is not a version of this document
+            with suppress(ViewsBehind):  # otherwise it is not a version of this document
                 await self._views.wait_for(expected, self._wait_s, DOCUMENTS_PROJECTION)
         last_seq = document.seq
         for attempt in range(ATTEMPTS + 1):
@@ -176,13 +177,15 @@ class JournalStore:
                         published = await self._writer.post(draft.message(caller))
                     else:
                         published = await self._writer.post_expecting(draft.message(caller), last_seq)
-                except WrongLastSequence as error:  # of the broker's last message, which the fold may have ignored
+                except (
+                    WrongLastSequence
+                ) as error:  # sequence of the subject's last message, which the fold may have ignored
                     last_seq = document.seq if error.last_seq is None else error.last_seq
                 except BrokerUnavailable as error:
                     error.hint = f"try again with write_id={draft.write_id}, so that it counts once; {error.hint}"
                     raise
                 if published is not None:
-                    pending.seq, pending.late = published.seq, True  # caps count it until it can be read
+                    pending.seq, pending.late = published.seq, True  # size limits include it until it can be read
                     readable = await self._is_readable(published.seq)
                     pending.late = not readable and not published.duplicate
             if published is not None and not published.duplicate:
@@ -190,7 +193,7 @@ class JournalStore:
             if published is None:
                 await self._views.wait_for(last_seq, self._wait_s, DOCUMENTS_PROJECTION)
             known = draft.same(await self._written(draft.identity))
-            if known is not None:  # stored before: by this request, if only the ack was lost
+            if known is not None:  # already stored, possibly by this request if only the ack was lost
                 return draft, StoredWrite(known.seq, duplicate=published is not None and draft.given_id)
             if published is not None:
                 raise Unavailable(
@@ -198,10 +201,10 @@ class JournalStore:
                     hint="send the write with another write_id",
                     field="write_id",
                 )
-        raise AssertionError  # the last turn of the loop gives up
+        raise AssertionError  # the last iteration of the loop gives up
 
     async def _is_readable(self, seq: int) -> bool:
-        """Whether a write can be read in time. It is stored, so that it cannot be is not an error."""
+        """Whether a stored write can be read in time; if not, that is not an error."""
         with suppress(ViewsBehind):
             await self._views.wait_for(seq, self._wait_s, DOCUMENTS_PROJECTION)
             return True
@@ -209,7 +212,7 @@ class JournalStore:
 
     @asynccontextmanager
     async def _holding(self, identity: tuple[str, str]) -> AsyncIterator[None]:
-        """Serve writes of one id one after the other."""
+        """Serialise writes with the same id."""
         while (busy := self._in_hand.get(identity)) is not None:
             await asyncio.shield(busy)
         mine = self._in_hand[identity] = asyncio.get_running_loop().create_future()

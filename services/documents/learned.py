@@ -74,7 +74,7 @@ class Learned:
     def rows(
         self, workspace_id: str, crew_id: str | None, *, seq: int = NOW, limit: int = RULES_LISTED
     ) -> list[tuple[RuleRow, bool]]:
-        """Rules of a crew (of all if None) and whether each is promoted; those first, then the newest."""
+        """Rules of a crew (None for all crews) and whether each is promoted; promoted rules first, then the newest."""
         sql = f"""SELECT {RULES.names}, EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id
                 AND m.rule_id = r.rule_id AND m.mark = 'promoted' AND m.seq <= $seq) AS promoted
             FROM {RULES} r WHERE r.workspace_id = $workspace AND ($crew IS NULL OR r.crew_id = $crew) AND r.seq <= $seq
@@ -103,9 +103,9 @@ class Learned:
         return rules_shown(learned_rules, RULES_SHOWN)
 
     def waiting(self, workspace_id: str, crew_id: str, seq: int = NOW) -> list[LearnedRule]:
-        """What agents of a crew reported on two days, each alone, and no person has decided yet; the newest first.
+        """Pending rules that a single agent of a crew reported on two days; the newest first.
 
-        It is for the prompts of its author only.
+        Each is only for the prompts of the agent that reported it.
         """
         params = {"workspace": workspace_id, "crew": crew_id, "seq": seq}
         return [
@@ -143,11 +143,11 @@ class Learned:
         return [Lesson(*row) for row in self._views.rows(sql, params)]
 
 
-# What crews have learned, as prompts show it, kept in memory: two queries would take most of a block's time.
+# A cache of what crews have learned, for prompts: two queries would take most of the time of a block.
 
 
 KEPT: Final = 1_000
-"""Crews that are kept, some 10 KB each."""
+"""Maximum number of cached crews, about 10 KB each."""
 _TABLES: Final = (LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES, RETRACTIONS)
 
 
@@ -158,7 +158,7 @@ class CrewLearning:
     Attributes:
         rules: Its rules.
         outcomes: Outcomes of missions, for a lead.
-        waiting: What one agent alone reported, for the prompts of that agent.
+        waiting: Rules that only one agent reported, for the prompts of that agent.
     """
 
     rules: tuple[LearnedRule, ...] = ()
@@ -166,7 +166,7 @@ class CrewLearning:
     waiting: tuple[LearnedRule, ...] = ()
 
     def rules_for(self, agent_id: str | None) -> list[LearnedRule]:
-        """The rules of the crew, and what waits for a review that the agent alone reported; at most ``RULES_SHOWN``."""
+        """The rules of the crew, and unreviewed rules that only this agent reported; at most ``RULES_SHOWN``."""
         own = [rule for rule in self.waiting if agent_id is not None and is_publisher(rule.publishers, agent_id)]
         return [*self.rules, *(replace(rule, is_own=True) for rule in own)][:RULES_SHOWN]
 
@@ -175,7 +175,7 @@ class PromptLearning:
     """What crews have learned.
 
     Args:
-        views: Read once for each crew, then followed; ``close`` ends that.
+        views: Read once for each crew, then followed until ``close``.
     """
 
     def __init__(self, views: ViewReader) -> None:
@@ -184,7 +184,7 @@ class PromptLearning:
         self.close = self._kept.close
 
     async def of(self, workspace_id: str, crew_id: str) -> CrewLearning:
-        """What a crew has learned, as new as the views."""
+        """What a crew has learned, up to date with the views."""
         return await self._kept.of((workspace_id, crew_id))
 
     def _now(self, crew: tuple[str, str]) -> CrewLearning:
@@ -208,10 +208,10 @@ class Opener:
     """The person who opened a session.
 
     Attributes:
-        user: The name, as it was given.
+        user: The name as given.
         slug: The name of the person's documents.
         model: The text of the model; empty if there is none, or the caller may not read it.
-        card: Likewise of the agent's card.
+        card: The text of the agent's card, likewise.
         opted_out: Whether consent was withdrawn.
         verified: Whether the caller may read what is known about the person.
     """
@@ -253,28 +253,28 @@ class Profiles:
         return OperatorConsentRow(*rows[0]) if rows else None
 
     def model_text(self, workspace_id: str, crew_id: str, slug: str, seq: int = NOW) -> str:
-        """The document ``users/<slug>.md`` of a crew; empty if the person's model is not there."""
+        """The document ``users/<slug>.md`` of a crew; empty if the crew has no model of the person."""
         rows = (row for row in self.of(workspace_id, slug, seq) if row.agent_id is None and row.crew_id == crew_id)
         return next((text_of(row) for row in rows), "")
 
     def card_text(self, workspace_id: str, agent_id: str, slug: str, seq: int = NOW) -> str:
-        """The document ``peers/<slug>.md`` of an agent as it is rendered; empty if there is no card."""
+        """The rendered document ``peers/<slug>.md`` of an agent; empty if there is no card."""
         rows = (row for row in self.of(workspace_id, slug, seq) if row.agent_id == agent_id)
         return next((text_of(row) for row in rows), "")
 
     def person_hash(self, workspace_id: str, hashed: str) -> str:
-        """The hash of the person, also for the hash of a further name."""
+        """The hash of the person, even if ``hashed`` is the hash of a further name."""
         sql = f"SELECT person_hash FROM {OPERATOR_NAMES} WHERE workspace_id = ? AND slug = ?"
         rows = self._views.rows(sql, [workspace_id, slug_of(hashed)])
         return rows[0][0] if rows else hashed
 
     def key_in_use(self) -> str | None:
-        """The id of the key by which the journal names people; None if it names none yet."""
+        """The id of the key with which the journal hashes people's names; None if it names no person yet."""
         rows = self._views.rows(f"SELECT key_id FROM {OPERATOR_KEY}")
         return rows[0][0] if rows else None
 
     def opener_of(self, workspace_id: str, session: str, agent_id: str | None) -> str | None:
-        """Who opened a session with an agent: the person of its first own turn; None if it has none."""
+        """The person who opened a session with an agent: the first author who is a person; None without such an author."""
         sql = f"""SELECT person FROM {OPERATOR_TURNS} WHERE workspace_id = ? AND trace_id = ?
             AND agent_id IS NOT DISTINCT FROM ? ORDER BY seq LIMIT 1"""
         rows = self._views.rows(sql, [workspace_id, session, agent_id])

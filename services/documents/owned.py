@@ -1,8 +1,8 @@
-"""The present documents of the owners whose memory goes into prompts, kept in memory.
+"""A cache of the current documents of owners whose memory is put into prompts.
 
-Why: a block needs all documents of three owners; reading 200 KB from DuckDB for each block takes longer than building it.
-Invariants: memory equals the views; every commit brings its rows; after a swap of the views file, or deleted rows, documents
-are read again. The number of owners is bounded; the least recently used leaves first.
+A block needs all documents of three owners, and reading 200 KB from DuckDB takes longer than building the block.
+Invariants: the cache equals the views; every commit updates it; after a swap of the views file, or deleted rows,
+documents are read again. The size is limited; the least recently used owner is evicted first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .choosing import DocumentStores
 from .reading import History
 
 KEPT_CHARS: Final = 64 << 20
-"""Characters of text that are kept; an owner has at most 10 MB (``schemas/documents/rules``), usually 20 KB."""
+"""Maximum characters of cached text; an owner has at most 10 MB (``schemas/documents/rules``), usually 20 KB."""
 _SELECT: Final = f"""SELECT {DOCUMENTS.names} FROM {DOCUMENTS} WHERE workspace_id = ? AND owner = ?
     AND (tier <> 'daily' OR doc_key >= ?)"""
 _LAST_DAY: Final = f"""SELECT max(doc_key) FROM {DOCUMENTS} WHERE workspace_id = ? AND owner = ?
@@ -38,7 +38,7 @@ DocumentKey = tuple[str, str | None]
 
 
 class DocumentText(NamedTuple):
-    """A document's text as of a write, and what the scanners block in it."""
+    """A document's text after a write, and the scanners' finding."""
 
     content: str
     finding: str | None
@@ -51,7 +51,7 @@ class OwnedDocuments:
 
     Attributes:
         since: The first day whose log is among ``rows``; empty for all.
-        rows: (tier, key) → document; of daily logs those since ``since``.
+        rows: (tier, key) → document; daily logs only from ``since`` on.
         last_day: The newest day before ``since`` that has notes.
     """
 
@@ -60,16 +60,16 @@ class OwnedDocuments:
     last_day: str | None = None
 
     def get(self, tier: str, key: str | None = None) -> DocumentText | None:
-        """A document that counts; None if it was never written, is empty or retracted."""
+        """A document with a text; None if it was never written, is empty or retracted."""
         row = self.rows.get((tier, key))
         return row if row is not None and row.content else None
 
     def keys(self, tier: str) -> list[str]:
-        """The keys of the documents of a tier that count, in order."""
+        """The keys of a tier's documents with a text, in order."""
         return sorted(key for name, key in self.rows if name == tier and key is not None and self.get(tier, key))
 
     def take(self, row: DocumentRow) -> None:
-        """A row as the views have it; an older one than is known does not count."""
+        """Take over a row of the views, unless a newer one is known."""
         if row.tier == "daily" and (row.doc_key or "") < self.since:
             if row.content and (row.doc_key or "") > (self.last_day or ""):
                 self.last_day = row.doc_key
@@ -83,7 +83,7 @@ class PromptDocuments:
     """Documents by owner.
 
     Args:
-        views: Read once for each owner, then followed; ``close`` ends that.
+        views: Read once for each owner, then followed until ``close``.
     """
 
     def __init__(self, views: ViewReader) -> None:
@@ -99,10 +99,10 @@ class PromptDocuments:
         self._unsubscribe()
 
     def check_past(self, _workspace_id: str) -> None:
-        """The journal has the documents as of every sequence."""
+        """Always allowed, because the journal has the documents as of every sequence."""
 
     async def of(self, workspace_id: str, owner: str, today: date) -> OwnedDocuments:
-        """The documents of an owner, as new as the views."""
+        """The documents of an owner, up to date with the views."""
         name = workspace_id, owner
         if self._views.generation != self._generation:
             self._generation = self._views.generation
@@ -116,8 +116,8 @@ class PromptDocuments:
 
     async def _load(self, name: tuple[str, str], since: str) -> None:
         owned = None
-        while owned is None or self._owners.get(name) is not owned:  # forgotten while it was read
-            owned = self._owners[name] = OwnedDocuments(since)  # commits from here on are kept beside what is read
+        while owned is None or self._owners.get(name) is not owned:  # evicted while it was read
+            owned = self._owners[name] = OwnedDocuments(since)  # later commits are added to the rows that are read
             rows, last_day = await asyncio.to_thread(self._read, name, since)
         for row in rows:
             owned.take(row)
@@ -142,7 +142,7 @@ class PromptDocuments:
             if (owned := self._owners.get(name)) is None:
                 continue
             if row.tier == "daily" and not row.content:
-                self._owners.pop(name)  # the newest day with notes may be another one now
+                self._owners.pop(name)  # the newest day with notes may have changed
                 self._loaded.discard(name)
             else:
                 owned.take(row)
@@ -219,8 +219,8 @@ class StoredPrompts:
     """Documents by owner.
 
     Args:
-        journal: Those of workspaces whose documents are in the journal.
-        stores: Which store serves which workspace.
+        journal: Documents of workspaces that keep them in the journal.
+        stores: The store of each workspace.
     """
 
     def __init__(self, journal: PromptDocuments, stores: DocumentStores) -> None:
@@ -228,19 +228,19 @@ class StoredPrompts:
         self._stores = stores
 
     def check_past(self, workspace_id: str) -> None:
-        """Refuse a block as of a sequence where the documents are not in the journal.
+        """Refuse a block as of a sequence if the documents are not in the journal.
 
         Raises:
-            NotByProvider: If they are elsewhere.
+            NotByProvider: If the documents are not in the journal.
         """
         self._stores.require_journal(workspace_id, "a block as of a sequence")
 
     async def of(self, workspace_id: str, owner: str, today: date) -> OwnedDocuments:
-        """The documents of an owner; of daily logs those within the window of a block.
+        """The documents of an owner; daily logs only within the window of a block.
 
         Raises:
             NotByProvider: If the store cannot read whole documents.
-            CrewJournalError: What the store refuses.
+            CrewJournalError: If the store refuses the request.
         """
         if self._stores.is_journal(workspace_id):
             return await self._journal.of(workspace_id, owner, today)

@@ -1,7 +1,7 @@
 """The ports of the use-cases of documents.
 
-Invariant: documents are read, written and searched through ``DocumentStore`` alone; what a store gets has passed
-``addressing``; the registry decides whether an agent has a memory.
+Invariant: documents are read, written and searched only through ``DocumentStore``; ``addressing`` has checked every
+request to a store; the registry decides whether an agent has a memory.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .drafts import Draft
 
 
 class DocumentStore(Protocol):
-    """Where documents are: in the journal, in files, behind another service, or in the code of another package.
+    """A store of documents: the journal, files, another service, or a provider of another package.
 
-    Every method may be called concurrently. Errors are ``DocumentError``, ``NotAllowed``, ``Unavailable`` and what is
-    derived from them; the journal also raises ``NotFound`` and ``VersionGone``.
+    Every method may be called concurrently. Errors are ``DocumentError``, ``NotAllowed``, ``Unavailable`` and their
+    subclasses; the journal also raises ``NotFound`` and ``VersionGone``.
     """
 
     async def read(
         self, caller: Caller, address: DocumentAddress, version: int | None = None, as_of: int | None = None
     ) -> DocumentAnswer:
-        """The present text, empty if it was never written; or that of a version, or the one as of a sequence.
+        """The current text, empty if never written; or the text of a version, or the text as of a sequence.
 
         A text that the scanners block is replaced by a notice; the journal shows it to operators.
         """
@@ -44,11 +44,11 @@ class DocumentStore(Protocol):
         ...
 
     async def retract(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
-        """Let a document read as empty; ``duplicate`` if there was no text."""
+        """Retract a document, which then reads as empty; ``duplicate`` if there was no text."""
         ...
 
     async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
-        """The chunks that match best, of the documents that the caller may read."""
+        """The best matching chunks of the documents that the caller may read."""
         ...
 
     async def labels(self, caller: Caller, owner: str) -> tuple[str, ...]:
@@ -56,35 +56,35 @@ class DocumentStore(Protocol):
         ...
 
     async def trouble(self, caller: Caller) -> str | None:
-        """What is wrong with the store, as health shows it; None if it works."""
+        """The problem of the store, for health; None if it works."""
         ...
 
 
 class DocumentPublisher(Protocol):
-    """``publishing.writer.Writer``, as far as documents are written."""
+    """The part of ``publishing.writer.Writer`` that writes documents."""
 
     async def post(self, message: EncodedMessage) -> Published:
-        """Publish together with what others publish now."""
+        """Publish together with other current messages."""
         ...
 
     async def post_expecting(self, message: EncodedMessage, last_seq: int) -> Published:
         """Publish if ``last_seq`` is the last message of the subject.
 
         Raises:
-            WrongLastSequence: If it is not. After a lost ack, the last message may be this one.
+            WrongLastSequence: If it is not the last. After a lost ack, the last message may be this one.
         """
         ...
 
 
 class Enabled(Protocol):
-    """``services/access/agents.Agents``, as far as it says which agents have a memory."""
+    """The part of ``services/access/agents.Agents`` that knows which agents have a memory."""
 
     async def memory_enabled(self, workspace_id: str, agent_id: str) -> bool | None:
         """Whether the agent's memory is on; None if the agent is not registered."""
         ...
 
     async def enable_on_first_write(self, principal: Principal, workspace_id: str, agent_id: str) -> bool:
-        """Whether the memory of the token's agent is on; one that is not registered is registered with its memory on."""
+        """Whether the memory of the token's agent is on; an unregistered agent is registered with its memory on."""
         ...
 
 
@@ -100,7 +100,7 @@ async def check_enabled(enabled: Enabled, caller: Caller) -> None:
 
 
 async def enable_writer(enabled: Enabled, caller: Caller) -> None:
-    """``check_enabled`` before a write that is permitted: an agent that is not registered is registered.
+    """``check_enabled`` before a permitted write; an unregistered agent is registered.
 
     Raises:
         NotAllowed: If the memory of the token's agent is off.

@@ -1,8 +1,8 @@
-"""The present text of the documents that are being written, kept in memory.
+"""A cache of the current text of the documents that are being written.
 
-Why: a check needs the size, the end and the sequence of a document, and reading 250 KB from DuckDB for each of 640 appends a
-second is not possible. A document is read once; then every commit brings its new row.
-Invariants: a row is never older than the views; what this node has sent and the views lack is counted as pending.
+A check needs the size, the end and the sequence of a document; reading 250 KB from DuckDB for each of 640 appends per
+second is too slow. A document is read once, and then every commit updates it. Invariants: a row is never older than the
+views; writes that this node has sent and the views lack count as pending.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .answers import too_large
 from .drafts import Draft
 from .reading import SELECT_PRESENT
 
-# Calls that share one run of blocking work in a thread: those that arrive during a run share the next one.
+# Combines calls into runs of blocking work in a thread: calls that arrive during a run share the next run.
 
 
 Q = TypeVar("Q")
@@ -34,12 +34,12 @@ A = TypeVar("A")
 
 
 class Grouped(Generic[Q, A]):
-    """A function of many, called with one.
+    """Combines single calls into calls of a batch function.
 
     Args:
-        work: Answers several calls, in their order; runs in a thread, one run at a time.
-        most: What ``size`` of the calls of one run may sum up to; a larger call runs alone.
-        size: The size of a call.
+        work: Answers several calls in order; runs in a thread, one run at a time.
+        most: Maximum sum of ``size`` over the calls of a run; a larger call runs alone.
+        size: Returns the size of a call.
     """
 
     def __init__(self, work: Callable[[list[Q]], Sequence[A]], most: int, size: Callable[[Q], int]) -> None:
@@ -50,7 +50,7 @@ class Grouped(Generic[Q, A]):
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, query: Q) -> A:
-        """The answer to one call; raises what the run raises."""
+        """The answer to one call; raises the error of the run."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[A] = loop.create_future()
         self._waiting.append((query, future))
@@ -90,17 +90,17 @@ class Grouped(Generic[Q, A]):
 
 
 GROUP_CHARS: Final = 20_000
-"""Characters of appends that share a scan: about 50 ms."""
+"""Maximum characters of the appends in one scan: about 50 ms."""
 Scanning = Grouped[tuple[str, str], str | None]
 
 
 def scanning() -> Scanning:
-    """Called with the text before and the appended text; returns the finding of the scanners, or None."""
+    """A scan function: takes the text before and the appended text, returns the scanners' finding or None."""
     return Grouped(_scan_group, GROUP_CHARS, lambda piece: len(piece[1]))
 
 
 def _scan_group(group: list[tuple[str, str]]) -> list[str | None]:
-    """The finding of each append: all of them together first, one by one if there is any."""
+    """The finding of each append. All appends are scanned together first, and one by one only if that gives a finding."""
     text = group[0][0]
     for _, piece in group:
         text += joint(text, piece)
@@ -116,11 +116,11 @@ def _scan_group(group: list[tuple[str, str]]) -> list[str | None]:
     return findings
 
 
-# The order of writes of one document: appends run together, a write of the whole text runs alone.
+# Orders the writes of a document: appends run concurrently, a write of the whole text runs alone.
 
 
 class WriteTurns:
-    """The turns of one document on this node."""
+    """A shared/exclusive lock for the writes of one document on this node."""
 
     def __init__(self) -> None:
         self._together = 0
@@ -129,7 +129,7 @@ class WriteTurns:
 
     @asynccontextmanager
     async def together(self) -> AsyncIterator[None]:
-        """Write at the same time as others that do so."""
+        """Hold the lock shared with other appends."""
         while self._alone is not None:
             await asyncio.shield(self._alone)
         self._together += 1
@@ -141,7 +141,7 @@ class WriteTurns:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Write while no other write runs; later writes wait."""
+        """Hold the lock exclusively; later writes wait."""
         while self._alone is not None:
             await asyncio.shield(self._alone)
         mine = self._alone = asyncio.get_running_loop().create_future()
@@ -156,21 +156,21 @@ class WriteTurns:
 
 
 KEPT: Final = 256
-"""Documents kept after their last write: at most 64 MB, if all are topics of 250 KB; usually 1 MB."""
+"""Number of documents that stay cached after their last write: at most 64 MB, if all are topics of 250 KB; usually 1 MB."""
 _SIZES: Final = f"SELECT tier, doc_key, seq, bytes FROM {DOCUMENTS} WHERE workspace_id = ? AND owner = ?"
 _Name = tuple[str, str, str, str | None]
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A write that the views may lack.
+    """A write that may be missing from the views.
 
     Attributes:
-        whole: Whether it gives the whole text.
-        size: Bytes that it adds, or that the document has after it.
-        end: The last characters of what it adds.
+        whole: Whether the write replaces the whole text.
+        size: Bytes appended, or bytes of the whole new text.
+        end: The last characters of the written text.
         seq: Its sequence, once it is acked.
-        late: Whether it counts on after ``counting``, until the views have it.
+        late: Whether it still counts after ``counting`` ends, until the views have it.
     """
 
     whole: bool
@@ -180,7 +180,7 @@ class Pending:
     late: bool = False
 
     def after(self, end: str) -> str:
-        """The last characters of the document after it, if ``end`` are those before."""
+        """The document's last characters after this write; ``end`` are its last characters before."""
         return self.end if self.whole else (end + self.end)[-SCAN_OVERLAP:]
 
 
@@ -192,7 +192,7 @@ class OwnerSizes:
     total: int = 0
 
     def take(self, name: tuple[str, str | None], seq: int, size: int) -> None:
-        """Note the size of a document as of ``seq``; an older one than is known does not count."""
+        """Note the size of a document as of ``seq``, unless a newer size is known."""
         known_seq, known = self.sizes.get(name, (-1, 0))
         if seq > known_seq:
             self.sizes[name] = seq, size
@@ -206,12 +206,12 @@ class WrittenDocument:
     Attributes:
         row: Its row in the views; None if there is none.
         owner: The sizes of its owner's documents.
-        turns: Who may write it now.
+        turns: Lock for its writes.
         scanning: Scans appended text.
-        pending: What this node has sent and the views may lack, in the order of sending.
-        users: Requests that write it now.
-        stale: Whether it is to be read at its next write.
-        loading: Held while it is read.
+        pending: Writes that this node has sent and the views may lack, in the order of sending.
+        users: Number of requests that are writing it.
+        stale: Whether it must be read again at its next write.
+        loading: Lock held while it is read.
     """
 
     owner: OwnerSizes
@@ -236,12 +236,12 @@ class WrittenDocument:
 
     @property
     def finding(self) -> str | None:
-        """What the scanners block in the text in the views."""
+        """The scanners' finding for the text in the views."""
         return None if self.row is None else self.row.finding
 
     @property
     def size(self) -> int:
-        """Bytes of the document once all that is pending is stored."""
+        """Bytes of the document after all pending writes."""
         size = 0 if self.row is None else self.row.bytes
         for write in self.pending:
             size = write.size if write.whole else size + write.size
@@ -249,7 +249,7 @@ class WrittenDocument:
 
     @property
     def end(self) -> str:
-        """Its last characters once all that is pending is stored."""
+        """Its last characters after all pending writes."""
         if self._end is None:
             self._end = self.content[-SCAN_OVERLAP:]
             for write in self.pending:
@@ -258,12 +258,12 @@ class WrittenDocument:
 
     @contextmanager
     def counting(self, caller: Caller, draft: Draft) -> Iterator[Pending]:
-        """Count a write until the block ends, because the views have it or it failed; longer if it is ``late``.
+        """Count a write as pending until the block ends; if it is ``late``, until the views have it.
 
-        Nothing else runs between the check of its size and its being counted.
+        No other task runs between the check of the size and the counting.
 
         Raises:
-            CapExceeded: As ``check_size``.
+            CapExceeded: As in ``check_size``.
         """
         if draft.action is not DocumentAction.RETRACT:
             self.check_size(caller, draft)
@@ -276,14 +276,14 @@ class WrittenDocument:
                 self._end = None
 
     def check_version(self, draft: Draft, *, gives_up: bool) -> None:
-        """Refuse a whole text that is for another version than the present one.
+        """Refuse a whole text that expects a version other than the current one.
 
         Args:
             draft: The write.
-            gives_up: Whether it was published often enough against the version that was the present one.
+            gives_up: Whether the number of attempts is used up.
 
         Raises:
-            DocumentConflict: If it is for another version, or gives up.
+            DocumentConflict: If it expects another version, or the attempts are used up.
         """
         field = "expected_seq"
         if not gives_up and draft.expected_seq in (None, self.seq):
@@ -294,10 +294,10 @@ class WrittenDocument:
         raise DocumentConflict(f"{draft.address.label} is at version {self.seq}", hint=hint, field=field)
 
     def check_size(self, caller: Caller, draft: Draft) -> None:
-        """Refuse a write that makes the document, or all of its owner's, too large.
+        """Refuse a write that makes the document, or all documents of its owner, too large.
 
         Raises:
-            CapExceeded: If it does.
+            CapExceeded: If a size limit would be exceeded.
         """
         address, current = draft.address, self.size
         added = joint(self.end, draft.content) if draft.appends else draft.content
@@ -314,7 +314,7 @@ class WrittenDocument:
         raise refusal
 
     def reserve(self, text: str, *, whole: bool) -> Pending:
-        """Count a write from now on."""
+        """Count a write as pending from now on."""
         added = text if whole else joint(self.end, text)
         pending = Pending(whole, len(added.encode()), added[-SCAN_OVERLAP:])
         self._end = pending.after(self.end)
@@ -322,7 +322,7 @@ class WrittenDocument:
         return pending
 
     def take(self, row: DocumentRow | None) -> None:
-        """The row as the views have it now."""
+        """Take over the current row of the views."""
         if row is None or row.seq >= self.seq:
             self.row = row
         self.pending = [write for write in self.pending if write.seq is None or write.seq > self.seq]
@@ -333,7 +333,7 @@ class PresentDocuments:
     """The documents that this node writes.
 
     Args:
-        views: Read once for each document, then followed; ``close`` ends that.
+        views: Read once for each document, then followed until ``close``.
     """
 
     def __init__(self, views: ViewReader) -> None:
@@ -350,7 +350,7 @@ class PresentDocuments:
 
     @asynccontextmanager
     async def writing(self, address: DocumentAddress) -> AsyncIterator[WrittenDocument]:
-        """The document while it is written; its row is as new as the views or newer."""
+        """The document while it is written; its row is at least as new as the views."""
         if self._views.generation != self._generation:
             self._generation = self._views.generation
             self._forget()
@@ -402,7 +402,7 @@ class PresentDocuments:
                 document.take(row)
 
     def _forget(self) -> None:
-        """Read everything again at its next write."""
+        """Have every document read again at its next write."""
         self._forgotten += 1
         for owner in self._owners.values():
             owner.sizes, owner.total = {}, 0

@@ -1,7 +1,7 @@
-"""Reading the documents of the journal: present text, versions, differences, lists.
+"""Reads the documents of the journal: current text, versions, differences, lists.
 
-Invariant: a document that was never written is empty, no error; AGENT and LEAD read their own agent's, their own crew's and
-the workspace's, and never a text that the scanners block.
+Invariant: reading a document that was never written gives an empty text, not an error; AGENT and LEAD may read
+documents of their own agent, their own crew and the workspace, and never a text that the scanners block.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def pinned_entries(views: ViewReader, workspace_id: str, crew_id: str, seq: int)
     return [PinnedEntry(*row) for row in rows[::-1]]
 
 
-# A document as it is, and its versions: what each write made of it.
+# The current document and its versions; every write creates a version.
 
 
 SELECT_PRESENT: Final = f"""SELECT {DOCUMENTS.names} FROM {DOCUMENTS} WHERE key = ? AND workspace_id = ? AND owner = ?
@@ -101,7 +101,7 @@ class History:
         self._views = views
 
     def present(self, address: DocumentAddress) -> DocumentRow | None:
-        """The document as it is now; None if it was never written."""
+        """The current document; None if it was never written."""
         rows = self._views.rows(SELECT_PRESENT, address.values)
         return DocumentRow(*rows[0]) if rows else None
 
@@ -110,7 +110,7 @@ class History:
         return self._rows(_NEWEST, address, limit)
 
     def at(self, address: DocumentAddress, seq: int) -> VersionRow:
-        """The version that the write at ``seq`` made.
+        """The version created by the write at ``seq``.
 
         Raises:
             NotFound: If there is no such write of this document.
@@ -136,13 +136,13 @@ class History:
         raise NotFound(f"{address.label} was never written", hint="write it", field="tier")
 
     def written(self, writes: list[tuple[str, str]]) -> list[VersionRow | None]:
-        """The version of each (workspace, write id); None where it is new."""
+        """The version of each (workspace, write id); None for a new id."""
         rows = [VersionRow(*row) for row in self._views.rows(_BY_WRITE, [[name_key(write) for write in writes]])]
         known = {(row.workspace_id, row.write_id): row for row in rows}
         return [known.get(write) for write in writes]
 
     def causes(self, address: DocumentAddress, base_seq: int, seq: int) -> tuple[tuple[str, ...], str | None]:
-        """Ids of the writes that gave the text, the last 1,000, newest first, and whose personal data it is."""
+        """Ids of the last 1,000 writes that produced the text, newest first, and the data subject."""
         rows = self._views.rows(_CAUSES, [*address.values[1:], base_seq, seq])
         return tuple(write_id for write_id, _ in rows), next((person for _, person in rows if person), None)
 
@@ -183,7 +183,7 @@ _READING_WITH_TEXT: Final = f"SELECT tier, doc_key FROM {DOCUMENTS} WHERE worksp
 
 
 class DocumentReading:
-    """Reads them.
+    """Reads documents of the journal.
 
     Args:
         views: The views of documents.
@@ -202,7 +202,7 @@ class DocumentReading:
     async def read(
         self, caller: Caller, address: DocumentAddress, version: int | None, as_of: int | None
     ) -> DocumentAnswer:
-        """The present text, that of a version, or the one as of a sequence; raises as ``JournalStore.read``."""
+        """The current text, the text of a version, or the text as of a sequence; raises as ``JournalStore.read``."""
         read = self._read if address.rule.writable else self._rendered
         return await asyncio.to_thread(read, caller, address, version, as_of)
 
@@ -297,7 +297,7 @@ class DocumentReading:
     def _rendered(
         self, caller: Caller, address: DocumentAddress, number: int | None, as_of: int | None
     ) -> DocumentAnswer:
-        """Lessons or an operator model; they have no versions, but a text as of each sequence."""
+        """Lessons or an operator model, which have a text as of each sequence but no versions."""
         if number is not None:
             raise NotFound(f"{address.label} is rendered from entries and has no versions", hint="use as_of instead")
         view_seq = self._views.view_seq(LEARNING_PROJECTION, OPERATORS_PROJECTION)
@@ -315,13 +315,13 @@ class DocumentReading:
         return _of_text(address, text, view_seq)
 
     def _pins(self, caller: Caller, address: DocumentAddress, seq: int) -> DocumentAnswer:
-        """The entries that operators pinned, where nothing was written under the key."""
+        """The entries that operators pinned, if nothing was written under the key."""
         view_seq = self._views.view_seq(ENTRIES_PROJECTION, STANDINGS_PROJECTION)
         pins = pinned_entries(self._views, address.workspace_id, scope_of(address.owner)[1] or "", seq)
         return _of_text(address, pins_text(pins, whole=caller.administers), view_seq)
 
     def _card(self, address: DocumentAddress, view_seq: int) -> DocumentAnswer:
-        """An agent's card of a person, where the agent wrote no notes of its own under the slug."""
+        """An agent's card of a person, if the agent wrote no notes under the slug."""
         agent_id = scope_of(address.owner)[1] or ""
         return _of_text(address, self._profiles.card_text(address.workspace_id, agent_id, address.key or ""), view_seq)
 
@@ -361,7 +361,7 @@ def _owners(caller: Caller, request: DocumentsRequest) -> list[str] | None:
 
 
 def _of_text(address: DocumentAddress, content: str, view_seq: int) -> DocumentAnswer:
-    """A document that is rendered."""
+    """A rendered document as an answer."""
     changes = {"content": content, "bytes": len(content.encode()), "sha256": sha256_of(content)}
     return document_answer(address, view_seq).model_copy(update=changes)
 

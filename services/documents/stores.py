@@ -1,4 +1,4 @@
-"""The files of agents as memory stores, as Anthropic's API names them: stores, memories, versions.
+"""The files of agents as stores, memories and versions, in the terms of Anthropic's API.
 
 Invariant: a store is an agent's tier ``files`` and its id names the agent; a memory is a file, a version a write. Ids and
 conditions are checked here, texts by the rules of ``use_cases``.
@@ -42,14 +42,14 @@ _VERSIONS: Final = f"""SELECT * FROM (SELECT {VERSIONS.names}, CASE WHEN action 
 
 
 class Stored(NamedTuple):
-    """A memory and its text as the caller may see it."""
+    """A memory and the text that the caller may read."""
 
     row: DocumentRow
     content: str
 
 
 class StoreVersion(NamedTuple):
-    """A version, what it did, and its text if that was asked for and is still there."""
+    """A version, its operation, and its text if requested and not swept."""
 
     row: VersionRow
     operation: str
@@ -77,7 +77,7 @@ class VersionFilter:
 
 
 def memory_id_of(key: int) -> str:
-    """The id of a memory, from the column ``key`` of its row: it follows from the agent and the path."""
+    """The id of a memory, from the column ``key`` of its row, which is derived from the agent and the path."""
     return f"{MEMORY}{key:016x}"
 
 
@@ -86,7 +86,7 @@ class MemoryStores:
 
     Args:
         views: The views of documents.
-        store: Where the files are: the journal, for every workspace.
+        store: The store of the files: the journal, for every workspace.
         registry: The registered agents.
     """
 
@@ -113,7 +113,7 @@ class MemoryStores:
         return row
 
     async def paths(self, caller: Caller, store_id: str, prefix: str, depth: int) -> list[str]:
-        """Paths below a prefix, sorted; those deeper than ``depth`` (0 for any) as the folder they are in, ``/a/``."""
+        """Sorted paths below a prefix; paths deeper than ``depth`` (0 for any depth) are given as their folder, ``/a/``."""
         await check_enabled(self._store.enabled, caller)
         paths = dict.fromkeys(
             _cut(f"/{key}", prefix, depth)
@@ -134,7 +134,7 @@ class MemoryStores:
         """A memory.
 
         Raises:
-            NotFound: If there is none of this id.
+            NotFound: If there is no object with this id.
         """
         await check_enabled(self._store.enabled, caller)
         return _stored(caller, await self._row(caller, store_id, memory_id))
@@ -143,7 +143,7 @@ class MemoryStores:
         """Create a memory.
 
         Raises:
-            PathTaken: If there is one, or a folder, or a file in place of a folder.
+            PathTaken: If the path is a memory or a folder, or a part of it is a file.
             InvalidRequest: If the path is not valid.
             CrewJournalError: As ``JournalStore.write``.
         """
@@ -163,7 +163,7 @@ class MemoryStores:
         """Change text or path, or both; a memory at a new path has a new id.
 
         Raises:
-            DocumentConflict: If ``sha256`` is given and is not that of the present text.
+            DocumentConflict: If ``sha256`` is given and is not the hash of the current text.
             PathTaken, InvalidRequest: As ``create``.
         """
         row = await self._row(caller, store_id, memory_id, sha256)
@@ -180,7 +180,7 @@ class MemoryStores:
         """Retract a memory.
 
         Raises:
-            DocumentConflict: If ``sha256`` is given and is not that of the present text.
+            DocumentConflict: If ``sha256`` is given and is not the hash of the current text.
         """
         row = await self._row(caller, store_id, memory_id, sha256)
         expected = None if sha256 is None else row.seq
@@ -209,7 +209,7 @@ class MemoryStores:
         """A version.
 
         Raises:
-            NotFound: If there is none of this id.
+            NotFound: If there is no object with this id.
         """
         number = version_id.removeprefix(VERSION)
         if not number.isdecimal() or len(number) > len(str(2**62)):
@@ -287,7 +287,7 @@ def _agent(caller: Caller, store_id: str) -> str:
     """The agent of a store.
 
     Raises:
-        NotFound: If no agent can have that store, or it is another's than the token's.
+        NotFound: If the id is not valid for a store, or the token is for another agent.
     """
     agent_id = store_id.removeprefix(STORE)
     own = caller.administers or agent_id == caller.principal.agent_id

@@ -1,7 +1,7 @@
 """The use-cases of memory documents: read, write, append, restore, retract, search (contract §14).
 
-Invariant: a request is checked in the order tier, key, role, mode, content, whatever store keeps the document; the result is
-an address or a draft, which the store of the workspace takes.
+Invariant: a request is checked in the order tier, key, role, mode, content, for every store; the result is an address
+or a draft for the workspace's store.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Documents:
 
     Args:
         store_of: The store of a workspace.
-        journal: The store in the journal, whose versions are restored.
+        journal: The store in the journal, which has the versions to restore.
         clock: The time now, UTC.
     """
 
@@ -61,13 +61,13 @@ class Documents:
         self._clock = clock
 
     async def read(self, caller: Caller, request: ReadDocumentRequest) -> DocumentAnswer:
-        """The present text, that of a version, or the one as of a sequence.
+        """The current text, the text of a version, or the text as of a sequence.
 
         Raises:
-            NotAllowed: If it is another agent's or crew's, or the agent's memory is off.
+            NotAllowed: If the document belongs to another agent or crew, or the agent's memory is off.
             NotFound: If there is no such version.
             VersionGone: If its text was swept.
-            NotByProvider: If the store cannot read it.
+            NotByProvider: If the store does not support the request.
         """
         if request.version is not None and request.as_of is not None:
             raise InvalidRequest((FieldProblem("as_of", "stands beside version", "give one of the two"),))
@@ -136,9 +136,9 @@ class Documents:
         return await self._store_of(caller.workspace_id).write(caller, draft)
 
     async def retract(self, caller: Caller, request: RetractDocumentRequest) -> DocumentWrittenAnswer:
-        """Let a document read as empty; one that is retracted already is left as it is.
+        """Retract a document, which then reads as empty; a second retraction has no effect.
 
-        Another store than the journal forgets it for good.
+        A store other than the journal deletes the document permanently.
 
         Raises:
             NotFound: If it was never written.
@@ -165,7 +165,7 @@ class Documents:
 
 
 class JournalDocuments(Documents):
-    """The same over the journal, whatever store a workspace has: for procedures, bundles, and notes about people.
+    """The same use-cases over the journal for every workspace: for procedures, bundles, and notes about people.
 
     Args:
         journal: The store in the journal.

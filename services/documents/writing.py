@@ -1,7 +1,7 @@
-"""Moves the text of a document to another one, and writes the first documents of an agent.
+"""Moves the text of a document to another document, and creates an agent's first documents.
 
-Invariant: a moved copy names the writes that its text was made of, and the person whose data it is, so that erasure
-reaches it; writes that arrive during the move are moved, too.
+Invariant: a moved copy names the writes from which its text was made and the data subject, so that an erasure also
+finds the copy; writes that arrive during the move are moved, too.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .journal_store import JournalStore
 from .ports import DocumentPublisher
 
 _ATTEMPTS: Final = 3
-"""How often a text is moved that others write at the same time."""
+"""Maximum number of attempts to move a text that is written at the same time."""
 
 
 async def move(store: JournalStore, caller: Caller, source: DocumentAddress, target: DocumentAddress) -> int:
-    """Write the text of ``source`` to ``target`` and retract ``source``; the sequence of the last write.
+    """Write the text of ``source`` to ``target`` and retract ``source``; returns the sequence of the last write.
 
     Raises:
-        DocumentConflict: If ``target`` was written meanwhile, or ``source`` again and again.
+        DocumentConflict: If ``target`` was written meanwhile, or ``source`` at every attempt.
         CrewJournalError: As ``JournalStore.write``.
     """
     there = await store.present(target)
@@ -67,10 +67,10 @@ SOURCE: Final = "registration"
 
 
 class Provision:
-    """Writes them.
+    """Creates an agent's first documents.
 
     Args:
-        views: Awaited until the documents can be read.
+        views: Used to wait until the documents can be read.
         writer: Publishes them.
     """
 
@@ -82,7 +82,7 @@ class Provision:
         """Write the documents that were never written; returns once they can be read.
 
         Raises:
-            BrokerUnavailable: If no ack came within the bound; doing it again is safe.
+            BrokerUnavailable: If no ack came in time; repeating the call is safe.
         """
         wanted = [("AGENT", Scope.AGENT, agent_id)]
         if crew_id is not None:
@@ -92,6 +92,8 @@ class Provision:
                 address=DocumentAddress(caller.workspace_id, scope, owner_of(scope, name), tier, None),
                 source=SOURCE,
             )
-            with contextlib.suppress(WrongLastSequence, ViewsBehind):  # it exists; it is stored and read a little later
+            with contextlib.suppress(
+                WrongLastSequence, ViewsBehind
+            ):  # the document exists, or it is stored and can be read later
                 published = await self._writer.post_expecting(draft.message(caller), 0)
                 await self._views.wait_for(published.seq, MIN_SEQ_WAIT_S, DOCUMENTS_PROJECTION)

@@ -172,7 +172,7 @@ class Phrase:
         return _SharedAnalyzer.indexed_terms(indexed_text(ts_ms, summary, payload)).issuperset(self.terms)
 
     def candidates(self, workspace_id: str, *, archive: bool = False) -> list[Condition]:
-        """Conditions over entries that every matching one fulfils, the cheapest first.
+        """Conditions that every matching entry fulfils, the cheapest first.
 
         Args:
             workspace_id: The workspace.
@@ -212,7 +212,7 @@ class Phrase:
 
 
 MAX_VALUES: Final = 200
-"""Most values of one filter; each costs a comparison per row."""
+"""Maximum number of values of a filter; each costs a comparison per row."""
 _WILDCARD: Final = ".*"
 _PLUS_LOST: Final = re.compile(r":[0-9.]+ [0-9]{2}:[0-9]{2}\s*\Z")
 """A time with a blank in place of the offset's sign: an unescaped ``+`` in a URL."""
@@ -419,7 +419,9 @@ def parse_filters(params: Iterable[tuple[str, str]]) -> EntryFilters:
     for field, single in (("crew_ids", "crew_id"), ("agent_ids", "agent_id")):
         if not lists[field] and single in singles:
             lists[field] = (_id(single, singles[single]),)
-    if not lists["types"]:  # a journal that is searched often holds more records of recalls than anything else
+    if not lists[
+        "types"
+    ]:  # records of recalls are left out, because a journal that is searched often consists mostly of them
         lists["exclude_types"] += (MemorySearched.ENTRY_TYPE,)
     return EntryFilters(
         **lists,

@@ -27,14 +27,15 @@ from .queries import JournalQueries
 from .rows import StoredEntry
 
 WATCHER_QUEUE: Final = 2_000
-"""Entries waiting for one watcher: two full batches of the host. Watchers share the entry objects."""
+"""Maximum entries that wait for one watcher: two full batches of the host. Watchers share the entry objects."""
 WATCHER_BYTES: Final = 8 << 20
-"""Bytes of entries waiting for one watcher: 2,000 of 4 KB. A single commit may exceed it if nothing was waiting before.
+"""Maximum bytes of entries that wait for one watcher: 2,000 entries of 4 KB. A single commit may exceed it if nothing
+was waiting before.
 """
 REPLAY_PAGE: Final = 50
-"""Entries of a replay that are read at once: at most 13 MB."""
+"""Number of entries of a replay that are read at once: at most 13 MB."""
 MAX_WATCHERS: Final = 500
-"""Live tails at once; each costs about 2 µs per committed entry."""
+"""Maximum number of live tails; each costs about 2 µs per committed entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class TailEntry:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A resuming watcher missed too many entries to get them all.
+    """A resuming watcher missed more entries than are replayed.
 
     Attributes:
         after: The sequence after which it resumed.
@@ -220,7 +221,7 @@ class LiveTail:
             NotAllowed: If the token is not for the workspace.
         """
         if self._refusal(principal) is not None:
-            return  # others have been admitted meanwhile; a repeated request gets the error
+            return  # other watchers were admitted meanwhile; a repeated request gets the error
         watcher = _Watcher(principal.token_id, Visible.to(principal, workspace), filters, self._queue)
         self._watchers.add(watcher)
         try:
@@ -255,12 +256,14 @@ class LiveTail:
     def _committed(self, batch: CommittedBatch) -> None:
         if ENTRIES_PROJECTION in batch.projections and self._watchers:
             listed = _listed(batch)
-            for watcher in self._watchers:  # a list finds no write by a phrase: writes have no postings
+            for (
+                watcher
+            ) in self._watchers:  # like in lists, a phrase never matches document writes, which have no postings
                 watcher.offer(listed if watcher.filters.phrase is None else batch.entries)
 
 
 def _listed(batch: CommittedBatch) -> Sequence[EntryRecorded]:
-    """The entries that a commit added to the list, writes of documents included."""
+    """The entries that a commit added to the list, including document writes."""
     if not batch.documents or ENTRIES.name not in batch.changes:
         return batch.entries
     stored = {seq for columns in batch.changes[ENTRIES.name].written for seq in columns["seq"]}

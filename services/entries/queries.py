@@ -40,12 +40,14 @@ from .rows import (
 
 MAX_SEQ: Final = 2**63 - 1
 _THREADS: Final = 4
-"""Queries at the same time; more gain nothing on two cores."""
+"""Number of concurrent queries; more give no gain on two cores."""
 _VERIFY_CHUNK: Final = 2_000
 """Rows read at once for the verification of a phrase."""
 
 _RECENT: Final = 20_000
-"""Sequences among which the newest entries are looked for first: of 300,000 entries, 5 ms of one thread instead of 20."""
+"""The newest entries are first searched among this many last sequences: with 300,000 entries, 5 ms of one thread
+instead of 20.
+"""
 
 _T = TypeVar("_T")
 
@@ -114,7 +116,7 @@ _TS_MS: Final = ENTRY_COLUMNS.index("ts_ms")
 _SUMMARY: Final = ENTRY_COLUMNS.index("summary")
 _PAYLOAD: Final = ENTRY_COLUMNS.index("payload")
 _BUCKET: Final = len(ENTRY_COLUMNS)
-"""Place of ``bucket_id`` in ``SELECT_LIST``."""
+"""Index of ``bucket_id`` in ``SELECT_LIST``."""
 
 _BY_TIME: Final = _Order("ts_ms DESC, id DESC", lambda row: older_than(Cursor(row[_TS_MS], row[_ID])))
 _BY_ARRIVAL: Final = _Order("seq DESC", lambda row: Condition("seq < ?", (row[_SEQ],)))
@@ -249,10 +251,10 @@ class JournalQueries:
     # in worker threads
 
     def _first_page(self, selection: _Selection, limit: int, view_seq: int) -> tuple[StoredEntry, ...]:
-        """The newest entries, found through a bound on ``ts``: that of the last of ``limit`` entries that arrived recently.
+        """The newest entries, found with a lower bound on ``ts``: the oldest of the ``limit`` entries that arrived last.
 
-        Entries are stored in order of arrival, oldest first, so without a bound every block replaces the newest found so
-        far.
+        Entries are stored in order of arrival, so that without a bound, every block would replace the newest entries
+        found so far.
         """
         recent = selection.also(Condition("seq > ?", (view_seq - _RECENT,)))
         [(oldest, count)] = self._views.rows(
@@ -262,7 +264,7 @@ class JournalQueries:
         )
         if count == limit:
             entries = self._first(selection.also(Condition("ts_ms >= ?", (oldest,))), _BY_TIME, limit)
-            if len(entries) == limit:  # else some were archived between the two reads
+            if len(entries) == limit:  # otherwise entries were archived between the two reads
                 return entries
         return self._first(selection, _BY_TIME, limit)
 

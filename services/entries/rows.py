@@ -1,8 +1,8 @@
 """Converts stored rows and committed events to the JSON object of an entry.
 
-Invariant: both give the same object: every field of an entry (null if absent), ``seq``, and of an entry that was just
-published ``live_priority`` and ``standing`` (``add_marks`` sets them for stored rows). Only an archived entry has
-``archived``, ``bucket_id`` and ``original_bytes``.
+Invariant: rows and events give the same object: all fields of an entry (null if absent), ``seq``, ``live_priority`` and
+``standing`` (for rows, ``add_marks`` sets these two). Only an archived entry has ``archived``, ``bucket_id`` and
+``original_bytes``.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ ARCHIVE_SOURCE: Final = f"""(SELECT * FROM {JOURNAL_SOURCE}
 
 
 def payload_json(text: str, bucket_id: str | None) -> str:
-    """A stored payload as JSON text; one that the archive has cut is wrapped."""
+    """A stored payload as JSON text; a payload that the archive has truncated is wrapped."""
     if bucket_id is None or len(text) < PAYLOAD_CHARS:
         return text
     try:
         orjson.loads(text)
-    except orjson.JSONDecodeError:  # the beginning of an object is never an object
+    except orjson.JSONDecodeError:  # a truncated object is not valid JSON
         return orjson.dumps({"truncated": text}).decode()
     return text
 
@@ -207,7 +207,8 @@ def add_marks(views: ViewReader, entries: Sequence[StoredEntry], past_seq: int |
     Args:
         views: The views.
         entries: The entries.
-        past_seq: The marks are those right after this sequence, without relations that changed since; now if None.
+        past_seq: Return the marks right after this sequence, without relations that changed later; the current marks if
+            None.
     """
     if not entries:
         return
@@ -242,7 +243,7 @@ def add_marks(views: ViewReader, entries: Sequence[StoredEntry], past_seq: int |
 
 
 def _then(sql: str, seq: int) -> str:
-    """A query of this module as of a sequence: of a table with history, of supersessions, or of relations."""
+    """Restrict a query of this module to the state as of a sequence."""
     if PRESENT in sql:
         return sql.replace(PRESENT, f"({as_of(seq)})")
     return f"{sql} AND {'edge.seq' if RELATIONS.name in sql else 'by_seq'} <= {seq:d}"
@@ -251,7 +252,7 @@ def _then(sql: str, seq: int) -> str:
 def _other(
     entry_id: str, seq: int, agent_id: str | None, holds_ms: int, actor: str, actor_id: str | None, *sphere: str | None
 ) -> StandingSubject:
-    """From the columns of ``_SUBJECT``."""
+    """Build the other entry from the columns of ``_SUBJECT``."""
     return StandingSubject(entry_id, seq, agent_id, holds_ms, author_of(actor, actor_id), Sphere(*sphere))
 
 
@@ -263,13 +264,13 @@ def _subject(entry: StoredEntry) -> StandingSubject:
     return StandingSubject(entry.id, entry.seq, entry.record["agent_id"], holds_ms, author, sphere)
 
 
-# Says which entries a new one names in ``supersedes`` without superseding them.
+# Finds entries that a new entry names in ``supersedes`` but is not allowed to supersede.
 
 
 WAIT_S: Final = 1.0
 """Seconds that an append waits for its entry in the views; without it, there is no warning."""
 IDS_NAMED: Final = 10
-"""Ids in a warning, so that those of a batch fit into one answer over NATS."""
+"""Maximum ids in a warning, so that the warnings of a batch fit into one answer over NATS."""
 _NAMED: Final = f"""SELECT {", ".join(f"named.{column.name}" for column in SUPERSESSIONS.columns)},
         entry.seq, entry.agent_id, entry.actor_type, entry.actor_id
     FROM {SUPERSESSIONS} AS named
@@ -284,7 +285,7 @@ class SupersedingCheck:
         self._views = views
 
     async def __call__(self, seqs: Sequence[int]) -> Mapping[int, str]:
-        """Sequence of a new entry → a warning, for those that name an entry that they do not supersede.
+        """Sequence → warning, for new entries that name an entry that they do not supersede.
 
         Args:
             seqs: Entries that were just appended, all with ``supersedes``; at least one.

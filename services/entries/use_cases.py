@@ -28,7 +28,7 @@ class Remembering:
 
         Raises:
             NotAllowed: If the token is for another agent or crew.
-            EntryConflict: If ``entry_id`` is taken by other content.
+            EntryConflict: If ``entry_id`` belongs to other content.
             EntryTooLarge, BrokerUnavailable: As for any entry.
         """
         given = {name: value for name, value in request.model_dump(mode="json").items() if value}

@@ -1,1 +1,1 @@
-"""A memory's health as it was measured last."""
+"""Shows and measures the health of a memory."""

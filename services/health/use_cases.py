@@ -1,6 +1,6 @@
-"""A memory's health as it was measured last: read from the view, never computed on reading.
+"""Returns the last measured health of a memory from the view; reading never computes it.
 
-Invariant: the answer is a recorded snapshot, or says that there is none; only the embedder's state in it is the present one.
+Invariant: the answer is a recorded snapshot, or says that there is none; only the embedder's state is current.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _CREWS: Final = (
 )
 _EVER: Final = ""
 REVIEW_MAX: Final = 20
-"""Proposed contradictions that are named; judging those brings up the next."""
+"""Maximum number of proposed contradictions in an answer."""
 _REVIEW: Final = f"""SELECT src_entry_id, dst_entry_id, weight, reason FROM {RELATIONS}
     WHERE workspace_id = $workspace AND relation = 'contradicts' AND state = 'proposed'
       AND ($crew IS NULL OR crew_id = $crew) ORDER BY weight DESC, seq DESC LIMIT {REVIEW_MAX}"""
 
 
 class MemoryHealth:
-    """Shows health, and has it measured."""
+    """Shows health, and requests measurements."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._views = node.views
 
     async def latest(self, caller: Caller, request: ops.HealthRequest) -> ops.HealthAnswer:
-        """The latest snapshot of a workspace or crew; for administrators, what waits to be judged as well.
+        """The latest snapshot of a workspace or crew; for administrators, also the proposed contradictions.
 
         Raises:
             NotAllowed: If the token is bound to another crew.
@@ -95,11 +95,11 @@ class MemoryHealth:
         )
 
     async def measure(self, caller: Caller, request: ops.HealthRequest) -> ops.HealthAnswer:
-        """Have health measured now; answers when the snapshots can be read.
+        """Measure health now; returns when the snapshots can be read.
 
         Raises:
-            BrokerUnavailable: If the sweep could not be asked for.
-            Unavailable: If it did not end in time.
+            BrokerUnavailable: If the sweep could not be requested.
+            Unavailable: If the sweep did not end in time.
         """
         await self._node.use(SweepNow).run(caller.workspace_id, HEALTH)
         return await self.latest(caller, request)

@@ -35,13 +35,13 @@ from .routes_mcp import MCP_ROUTES
 from .routes_memory_stores import MEMORY_STORE_ROUTES
 from .routes_status import HIDDEN_ROUTES, STATUS_ROUTES
 
-# The outermost layer of every request: trace id, Host check, security headers, figures, and the last catch.
+# The outermost layer of every request: trace id, Host check, security headers, metrics, and the last error handler.
 
 
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z", re.ASCII)
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]+)(:[0-9]*)?\Z", re.ASCII)
 _CLIENT_LEFT: Final = 499
-"""Status in the figures of a request whose client left before its answer; nginx uses the same number."""
+"""Status in the metrics for a request whose client disconnected before the answer; nginx uses the same number."""
 SECURITY_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -50,7 +50,9 @@ SECURITY_HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
 }
-"""Answers are data of one token; nothing of them may be cached, framed, sniffed or run. A page sets a policy of its own."""
+"""Headers of all answers: an answer is private to a token and must not be cached, framed, sniffed or executed. Pages
+set their own policy.
+"""
 _SECURITY_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
@@ -58,9 +60,9 @@ class Edge:
     """ASGI middleware.
 
     Args:
-        app: What it wraps.
-        hosts: Host names accepted beside addresses, lower case, without port; None for any.
-        metrics: Where requests are counted.
+        app: The wrapped application.
+        hosts: Accepted host names besides addresses, lower case, without port; None accepts any.
+        metrics: Counts requests.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str] | None, metrics: HttpMetrics) -> None:
@@ -98,11 +100,11 @@ class Edge:
             else:
                 await self._app(scope, receive, send_marked)
         except ClientDisconnect:
-            status = status or _CLIENT_LEFT  # the client has left; this is not an error of the service
+            status = status or _CLIENT_LEFT  # the client disconnected; this is not an error of the service
         except Exception as error:
             log_unexpected(error, trace_id)
             if status:
-                raise  # the answer has begun: breaking the connection is all that is left
+                raise  # the answer has begun, so that the only choice is to close the connection
             await unexpected_response(trace_id)(scope, receive, send_marked)
         finally:
             if (share := scope["state"].get("share")) is not None:
@@ -113,11 +115,13 @@ class Edge:
 
 def _trace_id(headers: Headers) -> str:
     match = _TRACEPARENT.match(headers.get("traceparent", ""))
-    return match[1] if match else f"{random.getrandbits(128) | 1:032x}"  # a system call takes 40 µs beside busy threads
+    return (
+        match[1] if match else f"{random.getrandbits(128) | 1:032x}"
+    )  # a system call takes 40 µs while other threads are busy
 
 
 def _is_accepted(host: str, names: frozenset[str]) -> bool:
-    """Whether a Host header is an address or an accepted name; only a name can be a sign of DNS rebinding."""
+    """Whether a Host header is an address or an accepted name; only names can be used for DNS rebinding."""
     match = _HOST.match(host)
     if match is None:
         return False
@@ -137,7 +141,7 @@ SUMMARY: Final = "Memory for crews of agents: an append-only journal and recall 
 
 
 class _Router(Router):
-    """Looks a path without fields up; comparing it with the patterns of all routes takes a tenth of a short request."""
+    """Finds a path without fields in a dict; matching the patterns of all routes takes a tenth of a short request."""
 
     def __init__(self, routes: Sequence[BaseRoute]) -> None:
         super().__init__(routes)
@@ -160,7 +164,7 @@ class App(Starlette):
 
     Args:
         services: Every use-case.
-        pages: Routes for people, which are not in the description.
+        pages: Routes for people, which are not part of the OpenAPI description.
     """
 
     def __init__(self, services: AppServices, pages: Sequence[BaseRoute] = ()) -> None:

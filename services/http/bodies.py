@@ -1,7 +1,7 @@
-"""Request bodies in, answers out: bounded, through orjson.
+"""Reads request bodies and writes answers, with size limits, by orjson.
 
-Invariant: a body that is too large, or one too many, is refused before it is in memory; JSON that the
-journal cannot keep is refused as ``services/problem`` says.
+Invariant: a body that is too large, or exceeds the number of allowed bodies, is refused before it is in memory; JSON
+that the journal cannot store is refused by the rules of ``services/problem``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from .budget import Share
 
 _M = TypeVar("_M", bound=BaseModel)
 READ_LIMITS: Final = 2
-"""A body of up to so many limits is read and dropped before it is refused: a client that sends all before it reads, such
-as Python's ``http.client``, otherwise gets a reset connection instead of the 413."""
+"""A body of up to this many times the limit is read and dropped before it is refused: a client that reads only after it
+has sent all, such as Python's ``http.client``, would otherwise get a connection reset instead of the 413.
+"""
 
 
 async def read_json(request: Request, limit: int) -> Any:
@@ -33,10 +34,10 @@ async def read_json(request: Request, limit: int) -> Any:
 
     Raises:
         EntryTooLarge: If it has more than ``limit`` bytes.
-        TooManyBodies: If the token's requests hold as many bytes as they may.
-        BodiesFull: If all requests do.
+        TooManyBodies: If the token's requests have reached their limit of bytes.
+        BodiesFull: If all requests together have reached the limit of bytes.
         InvalidQuery: If it is not JSON.
-        InvalidEntry: Naming each field that holds an integer of more than 64 bits.
+        InvalidEntry: Names each field with an integer of more than 64 bits.
     """
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > limit:
@@ -61,7 +62,7 @@ async def read_fields(request: Request, limit: int) -> Any:
     Raises:
         EntryTooLarge: If it has more than ``limit`` bytes.
         InvalidQuery: If it is not JSON.
-        InvalidRequest: Naming each field that holds an integer of more than 64 bits.
+        InvalidRequest: Names each field with an integer of more than 64 bits.
     """
     if request.headers.get("content-length") in (None, "0") and "transfer-encoding" not in request.headers:
         return {}
@@ -105,7 +106,7 @@ def _too_large(limit: int) -> EntryTooLarge:
     return EntryTooLarge(f"the body has more than {limit} bytes", hint="send smaller batches")
 
 
-# Answers that go on: server-sent events and lines of JSON.
+# Streamed answers: server-sent events and lines of JSON.
 
 
 class Stream(StreamingResponse):

@@ -1,9 +1,9 @@
-"""What the requests that are being answered may hold: bytes of bodies for the node and each token, requests of agents.
+"""Limits for requests in progress: bytes of bodies for the node and for each token, number of agents' requests.
 
-Why: a body may have 32 MiB, and nothing but this bounds how many of them are under way at once.
+A body may have 32 MiB, and only this module limits how many bodies are in memory at once.
 
-Invariants: a body counts from its arrival until its request is answered; small ones never count, so that ordinary appends
-and recalls go on while large ones are refused. What is held is given back with the request, however it ends.
+Invariants: a body counts from its arrival until its request is answered. Small bodies never count, so that ordinary
+appends and recalls continue while large requests are refused. A request's share is always released at its end.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Final
 from ...schemas.core.errors import BodiesFull, OverBudget, Overloaded, TooManyBodies
 
 SMALL_BYTES: Final = 64 * 1024
-"""Bytes of a body that do not count: what uvicorn reads ahead of the application anyway. 200 usual entries."""
+"""Bodies up to this size in bytes do not count; uvicorn reads that much ahead of the application anyway. 200 usual
+entries.
+"""
 
 
 class BodyBudget:
-    """What is held, by whom; used on the event loop.
+    """Counts the bytes held by each token; used on the event loop.
 
     Args:
-        node_bytes: The bound for all; half of it is that of a token.
+        node_bytes: The limit for all tokens; half of it is the limit for one token.
     """
 
     def __init__(self, node_bytes: int) -> None:
@@ -39,8 +41,8 @@ class BodyBudget:
         """Hold ``by`` more bytes for a token, or fewer if it is negative.
 
         Raises:
-            TooManyBodies: If they are beyond the token's bound.
-            BodiesFull: If they are beyond the node's.
+            TooManyBodies: If the token's limit would be exceeded.
+            BodiesFull: If the node's limit would be exceeded.
         """
         if by > 0 and self._by_token[token_id] + by > self._node_bytes // 2:
             raise TooManyBodies(
@@ -59,11 +61,11 @@ class BodyBudget:
 
 
 class OpenRequests:
-    """How many requests of agents are being answered; used on the event loop.
+    """Counts the open requests of agents; used on the event loop.
 
     Args:
-        per_token: The bound of a token; 0 for none.
-        in_all: The bound of all.
+        per_token: The limit of a token; 0 for no limit.
+        in_all: The limit of all tokens together.
     """
 
     def __init__(self, per_token: int, in_all: int) -> None:
@@ -74,15 +76,15 @@ class OpenRequests:
 
     @property
     def open(self) -> int:
-        """Requests of agents now."""
+        """The number of open requests of agents."""
         return self._open
 
     def enter(self, token_id: str) -> None:
         """Count one more.
 
         Raises:
-            OverBudget: If it is beyond the token's bound.
-            Overloaded: If it is beyond the bound of all.
+            OverBudget: If the token's limit is reached.
+            Overloaded: If the limit of all tokens is reached.
         """
         if self._per_token and self._by_token[token_id] >= self._per_token:
             raise OverBudget(
@@ -109,7 +111,7 @@ class OpenRequests:
 
 @dataclass(slots=True)
 class Share:
-    """What one request holds of the budgets; ``requests`` is None if it counts for none."""
+    """One request's share of the budgets; ``requests`` is None if the request is not limited."""
 
     budget: BodyBudget
     token_id: str
@@ -117,7 +119,7 @@ class Share:
     size: int = 0
 
     def end(self) -> None:
-        """Give all back."""
+        """Release the share."""
         self.hold(0)
         if self.requests is not None:
             self.requests.leave(self.token_id)

@@ -1,6 +1,6 @@
 """The OpenAPI description of the routes.
 
-Invariant: names come from where they are parsed (``FILTER_PARAMETERS``, the entry's own model), so the description
+Invariant: names come from the code that parses them (``FILTER_PARAMETERS``, the entry's model), so that the description
 follows the code; a fuzzing test compares every answer with it.
 """
 
@@ -40,7 +40,7 @@ ARCHIVE: Final = {
     "include_archive": ("Whether archived entries are included: `true` or `false`.", {"type": "boolean"}),
 }
 WORKSPACE: Final = {"workspace_id": COMMON["workspace_id"]}
-"""Of routes that look at no view, or at all of them."""
+"""``min_seq`` does not apply to routes that read no view or all views."""
 LAST_EVENT_ID: Final = {"last_event_id": ("Resume after this sequence, as the header Last-Event-ID does.", _SEQ)}
 
 _PROBLEMS: Final = {
@@ -63,7 +63,7 @@ _EVERYWHERE: Final = (400, 401, 403, 421, 500, 503)
 
 
 def problems(*also: int) -> dict[str, Any]:
-    """The problem answers of a route: those of every route and ``also``; 429 wherever 413 is possible."""
+    """The problem answers of a route: the common ones and ``also``; 429 wherever 413 is possible."""
     bodies = (429,) if 413 in also else ()
     content = {"application/problem+json": {"schema": Problem.model_json_schema(mode="serialization")}}
     return {
@@ -90,7 +90,7 @@ def parameters(
 def parameter(
     name: str, description: str, schema: JsonSchema, *, place: str = "query", required: bool = False
 ) -> JsonSchema:
-    """One parameter of a route; one of the path is always required."""
+    """One parameter of a route; path parameters are always required."""
     rest = {key: part for key, part in schema.items() if key not in ("description", "title")}
     needed = required or place == "path"
     return {"name": name, "in": place, "required": needed, "description": description, "schema": rest}

@@ -1,8 +1,8 @@
 """The HTTP routes of all operations: one loop over their declarations.
 
-Invariant: a field has one name and one meaning wherever it stands. Fields of the path come from there; the others from the
-body of a POST or PUT, or from the query string, where text is read as the field's type. A field that stands in two places is
-refused, for one of them would be ignored.
+Invariant: a field has the same name and meaning in path, query string and body. Path fields come from the path; the
+others come from the body of a POST or PUT, or from the query string, in which text is converted to the field's type. A
+field that is given in two places is refused, because one of them would be ignored.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ async def _body(request: Request, operation: Operation[Any, Any], limit: int) ->
 
 
 def readers(model: type[AskedFor]) -> Mapping[str, Callable[[str], Any]]:
-    """How the text of each field is read; what it is not stays text, and validation says so."""
+    """Field → function that converts its text; an invalid text stays unchanged, and validation reports it."""
     readers_of_model = _KINDS.get(model)
     if readers_of_model is None:
         readers_of_model = _KINDS[model] = {

@@ -20,17 +20,17 @@ from ..operate.long_work import LongOperations
 from ..operate.status import NodeStatus
 
 RESERVED_CONNECTIONS: Final = 64
-"""Connections that requests of agents do not take: for OWNER, ADMIN, pages and health checks."""
+"""Connections that are reserved for OWNER, ADMIN, pages and health checks."""
 RESERVED_SHARE: Final = 8
 """Share (1/n) of the connections that is reserved if there are few."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """Bounds of the shell.
+    """Limits of the HTTP server.
 
     Attributes:
-        body_bytes: Largest request body.
+        body_bytes: Maximum bytes of a request body.
         bodies_bytes: Bytes of request bodies in memory at once; half of it for one token.
         token_requests: Requests of one AGENT or LEAD token at once; 0 for no bound.
         agent_requests: Requests of all such tokens at once: the other connections are for OWNER, ADMIN and health checks.
@@ -47,7 +47,7 @@ class HttpLimits:
 
     @classmethod
     def of(cls, settings: Settings) -> HttpLimits:
-        """Those of a node: loopback, the host it listens on, and the names its settings add."""
+        """The limits of a node; accepted hosts are loopback, its listening address, and names from its settings."""
         listens_on = settings.http.rpartition(":")[0].lower()
         added = (name.strip().lower() for name in settings.http_hosts.split(","))
         hosts = frozenset({"localhost", listens_on, *added} - {""})

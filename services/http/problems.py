@@ -1,6 +1,6 @@
-"""Every fault as problem+json (RFC 9457), whatever layer it comes from.
+"""Converts errors of all layers to problem+json (RFC 9457).
 
-Invariant: a body never holds a stack, a path, a query or text of an entry; what happened inside is in the log under the
+Invariant: a body never contains a stack trace, a path, a query or text of an entry; the log has the details under the
 same ``trace_id``.
 """
 
@@ -30,12 +30,12 @@ log = structlog.get_logger(__name__)
 def problem_response(
     status: int, title: str, detail: str, hint: str, trace_id: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A problem outside our error tree."""
+    """A problem that is not in our error tree."""
     return Response(orjson.dumps(problem(status, title, detail, hint, trace_id)), status, headers, PROBLEM_TYPE)
 
 
 def error_response(error: CrewJournalError, trace_id: str) -> Response:
-    """A fault of our own as an answer."""
+    """An error of our error tree as an answer."""
     headers: dict[str, str] = {}
     if error.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
@@ -46,7 +46,7 @@ def error_response(error: CrewJournalError, trace_id: str) -> Response:
 
 
 def unexpected_response(trace_id: str) -> Response:
-    """An unexpected exception as an answer that says nothing of the inside."""
+    """An unexpected exception as an answer without internal details."""
     return Response(
         orjson.dumps(unexpected_problem(trace_id)), HTTPStatus.INTERNAL_SERVER_ERROR, media_type=PROBLEM_TYPE
     )
@@ -79,7 +79,7 @@ async def _framework(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """Every method of the path: the framework names those of the first route that has it."""
+    """All methods of the path; the framework names only the methods of the first matching route."""
     methods: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.path_regex.match(request.scope["path"]):

@@ -1,6 +1,7 @@
-"""A route of the service with its description: what Starlette serves and what OpenAPI says come from one value.
+"""A route of the service with its description, from which both Starlette's route and the OpenAPI text are made.
 
-Invariant: every route below ``/v1`` has a token; the endpoint gets the principal and cannot forget to ask for it.
+Invariant: every route below ``/v1`` requires a token; the endpoint gets the principal as an argument, so that the check
+cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from .ports import AppServices
 _SCHEME: Final = "bearer "
 Endpoint = Callable[[Request, Principal], Awaitable[Response]]
 Description = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
-"""A part of OpenAPI's text; a callable makes it when the text is first asked for, for JSON Schemas take a start 0.1 s."""
+"""A part of the OpenAPI text, or a callable that creates it at the first request, because JSON Schemas would delay the
+start by 0.1 s.
+"""
 OpenEndpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -41,7 +44,7 @@ class RouteDescription:
         description: The rest of the help text.
         serve: The endpoint; with a token unless ``open`` is set.
         answers: OpenAPI's ``responses`` other than problems.
-        errors: Status codes of problems beside those of every route.
+        errors: Status codes of problems in addition to those of every route.
         extra: OpenAPI's ``parameters`` and ``requestBody``.
         open: The endpoint of a route without a token.
     """
@@ -88,12 +91,12 @@ def services_of(request: Request) -> AppServices:
 
 
 def principal_of(request: Request) -> Principal:
-    """The binding of the token in ``Authorization: Bearer``; from here on body, place and writes count as the token's.
+    """The principal of the token in ``Authorization: Bearer``; from here on, the request counts against the token's budgets.
 
     Raises:
         NotAuthenticated: If there is no token or it is not valid.
         OverBudget: If too many requests of the token are open.
-        Overloaded: If too many of all agents are.
+        Overloaded: If too many requests of all agents are open.
     """
     header = request.headers.get("authorization", "")
     if header[: len(_SCHEME)].lower() != _SCHEME:
@@ -108,7 +111,7 @@ def principal_of(request: Request) -> Principal:
     return principal
 
 
-# The query parameters other than filters, and how each is parsed.
+# Parses the query parameters other than filters.
 
 
 _WHOLE: Final = re.compile(r"[0-9]{1,19}\Z", re.ASCII)
@@ -135,7 +138,7 @@ class Params:
                     f"no parameter {name[:64]!r} here", hint=f"known are {', '.join(sorted(known))}", field=name[:64]
                 )
             if name in FILTER_PARAMETERS:
-                continue  # the filters have rules of their own about repeating
+                continue  # filters have other rules about repetition
             if name in self._values:
                 raise InvalidQuery(f"{name} is given more than once", hint="give it once", field=name)
             self._values[name] = value.strip()
@@ -146,15 +149,15 @@ class Params:
         """Its text; None if absent or blank.
 
         Raises:
-            LookupError: If the route does not know the name, or it is a filter, which ``parse_filters`` reads from
-                ``items``: the route would ignore what was asked for.
+            LookupError: If the route does not know the name, or the name is a filter, which ``parse_filters`` reads
+                from ``items``.
         """
         if name not in self._known or name in FILTER_PARAMETERS:
             raise LookupError(f"{name} is not a parameter of this route beside its filters")
         return self._values.get(name) or None
 
     def whole(self, name: str) -> int | None:
-        """A whole number from 0; None if absent or blank.
+        """A non-negative integer; None if absent or blank.
 
         Raises:
             InvalidQuery: If it is not such a number.
@@ -182,7 +185,7 @@ def whole_number(name: str, text: str) -> int:
     """A whole number of 0 to 2^63 - 1.
 
     Raises:
-        InvalidQuery: If it is none.
+        InvalidQuery: If the text is not such a number.
     """
     if not _WHOLE.match(text) or int(text) > MAX_SEQ:
         raise InvalidQuery(f"{name} must be a non-negative integer", hint=f"{name}: use digits only", field=name)

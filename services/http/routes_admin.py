@@ -1,6 +1,6 @@
-"""What takes long and answers with lines of JSON: rebuild, salvage, verify, backup, the comparison of two models.
+"""Routes of long operations that answer with lines of JSON: rebuild, salvage, verify, backup, comparison of two models.
 
-Invariant: what shows or changes the whole node needs an OWNER of all workspaces; the comparison is bound to a workspace.
+Invariant: operations on the whole node need an OWNER of all workspaces; the comparison is limited to one workspace.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .openapi import ANY_OBJECT, inlined, json_body
 from .problems import trace_id_of
 from .route import RouteDescription, services_of
 
-# Answers as lines of JSON: progress, then one with ``result`` or ``error``.
+# Answers as lines of JSON: progress records, then a record with ``result`` or ``error``.
 
 
 NDJSON_TYPE: Final = "application/x-ndjson"
@@ -37,7 +37,7 @@ LINES: Final[dict[str, Any]] = {
 
 
 def lines(request: Request, records: AsyncIterator[Mapping[str, Any]]) -> Response:
-    """The records as they come; an error that ends them, foreseen or not, is the last line."""
+    """Stream the records; any error that ends them is the last line."""
     return Stream(_as_lines(records, trace_id_of(request)), NDJSON_TYPE)
 
 
@@ -49,14 +49,16 @@ async def _as_lines(records: AsyncIterator[Mapping[str, Any]], trace_id: str) ->
         yield orjson.dumps({"error": problem_of(error, trace_id)}) + b"\n"
     except Exception as error:
         log_unexpected(error, trace_id)
-        yield orjson.dumps({"error": unexpected_problem(trace_id)}) + b"\n"  # the answer has begun: no status says it
+        yield (
+            orjson.dumps({"error": unexpected_problem(trace_id)}) + b"\n"
+        )  # the answer has begun, so that no status can report the error
 
 
 log = structlog.get_logger(__name__)
 
 
 class RebuildRequest(BaseModel):
-    """Which projections to rebuild, all if absent; whether what the journal has lost is given up."""
+    """The projections to rebuild (all if absent), and whether the loss of journal entries is accepted."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     projections: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=100)
@@ -64,7 +66,7 @@ class RebuildRequest(BaseModel):
 
 
 class CompareRequest(BaseModel):
-    """Which two models to compare on the logged queries of a workspace."""
+    """The two models to compare on the logged queries of a workspace."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     one: str = Field(min_length=1, max_length=96)
@@ -86,14 +88,14 @@ async def rebuild(request: Request, principal: Principal) -> Response:
 
 
 async def salvage(request: Request, principal: Principal) -> Response:
-    """What the views still know of lost entries."""
+    """Stream the lost entries that the views still have."""
     check_access(Access.NODE_OWNER, principal)
     log.info("admin.salvage", token_id=principal.token_id)
     return lines(request, services_of(request).operations.salvage())
 
 
 async def backup(request: Request, principal: Principal) -> Response:
-    """The streams of the node, as the broker copies them."""
+    """Stream a backup of the node's streams."""
     check_access(Access.NODE_OWNER, principal)
     log.info("admin.backup", token_id=principal.token_id)
     return lines(request, services_of(request).operations.backup())
@@ -113,7 +115,7 @@ async def embedder(request: Request, principal: Principal) -> Response:
 
 
 async def compare(request: Request, principal: Principal) -> Response:
-    """How far two models agree."""
+    """Compare the results of two models."""
     check_access(Access.ADMINISTRATOR, principal)
     services = services_of(request)
     body = await read_model(request, CompareRequest, services.limits.body_bytes)

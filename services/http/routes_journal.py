@@ -1,7 +1,7 @@
 """``/v1/journal``: append, list, count, get, and the live tail.
 
-Invariant: bodies are parsed and answers written with orjson alone (no model on the hot path); what is allowed is decided
-by the use-cases, from the token.
+Invariant: bodies are parsed and answers written with orjson alone (no model on the hot path); the use-cases decide by
+the token what is allowed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from .route import Params, RouteDescription, services_of, whole_number
 
 SSE_TYPE: Final = "text/event-stream"
 _RETRY_MS: Final = 1_000
-"""What a browser waits before it reconnects."""
+"""Milliseconds that a browser waits before it reconnects."""
 
 
 def frame(event: TailEvent) -> bytes:
-    """One event on the wire; JSON never holds a line break."""
+    """Encode one event; encoded JSON never contains a line break."""
     if isinstance(event, TailEntry):
         return b"id: %d\nevent: entry\ndata: %s\n\n" % (event.entry.seq, event.entry.to_json())
     if isinstance(event, Gap):
@@ -62,12 +62,12 @@ def frame(event: TailEvent) -> bytes:
 async def frames(
     events: AsyncGenerator[TailEvent], counts: Callable[[], bool], after: int | None
 ) -> AsyncGenerator[bytes]:
-    """The stream of a tail; ends when the token no longer counts, before anything more is shown.
+    """The stream of a tail; ends as soon as the token is no longer valid.
 
     Args:
         events: The tail.
-        counts: Whether the asker's token still counts.
-        after: The sequence it resumes from.
+        counts: Returns whether the caller's token is still valid.
+        after: The sequence after which the tail resumes.
     """
     last = after or 0
     async with aclosing(events):
@@ -126,7 +126,7 @@ async def list_entries(request: Request, principal: Principal) -> Response:
 
 
 async def count(request: Request, principal: Principal) -> Response:
-    """How many entries pass the filters."""
+    """The number of entries that pass the filters."""
     params = Params(request, _LIST)
     counted = await services_of(request).queries.count(
         principal,

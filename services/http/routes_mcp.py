@@ -1,7 +1,7 @@
-"""The route of the Model Context Protocol, and the metadata that says which token it takes (RFC 9728).
+"""The route of the Model Context Protocol, and the metadata about its tokens (RFC 9728).
 
-``GET`` is answered with 405, as the protocol asks of a server that sends nothing by itself: a stream that stays open and
-empty would only use up a connection.
+``GET`` is answered with 405, which the protocol requires of a server that sends no messages by itself; an open, empty
+stream would only occupy a connection.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from .route import principal_of, services_of
 
 METADATA_PATH: Final = "/.well-known/oauth-protected-resource"
 CALL_ID: Final = "Crew-Call-Id"
-"""Header of a proxy that may send a call again (``services/client/mcp_proxy``)."""
+"""Header of a proxy that may resend a call (``services/client/mcp_proxy``)."""
 _CALL_ID_CHARS: Final = 60
 PARAMETERS: Final = ("tools", "agent_id", "crew_id", "role", "workspace_id", "notes")
-"""Of the URL: toolsets, the agent that an OWNER or ADMIN connects, its workspace, and whether a session gets its notes."""
+"""Query parameters: toolsets, the agent that an OWNER or ADMIN connects, its workspace, and whether a session gets the
+agent's notes.
+"""
 
 
 class McpEndpoint:
-    """ASGI endpoint: the token, the toolsets and whom the caller acts for, then the protocol."""
+    """ASGI endpoint: checks the token, the toolsets and the agent for which the caller acts, then serves the protocol."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -64,7 +66,7 @@ def _connection(request: Request) -> ToolConnection:
     if notes not in ("true", "false"):
         raise InvalidQuery("notes is not valid", hint="use true or false", field="notes")
     if workspace is not None:
-        principal.workspace(workspace)  # refused here, so that no call of the connection names another workspace
+        principal.workspace(workspace)  # refused here, so that no call of the connection can use another workspace
     caller = acting_as(principal, agent, crew, workspace, leads=role == "lead")
     call_id = request.headers.get(CALL_ID)
     return ToolConnection(
@@ -77,7 +79,7 @@ def _connection(request: Request) -> ToolConnection:
 
 
 async def metadata(request: Request) -> Response:
-    """What a client needs to know before it has a token."""
+    """Metadata for clients that have no token yet."""
     about = {
         "resource": _base(request) + PATH,
         "resource_name": "Crew Journal",

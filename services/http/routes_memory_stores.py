@@ -1,7 +1,8 @@
 """``/v1/memory_stores``: the memory-stores API of Anthropic's SDK over the files of agents (docs/files.md).
 
-Invariant: names, shapes and error types are those of ``anthropic.resources.beta.memory_stores``; what has no counterpart is
-answered with 501. The workspace comes from the token or, for a token of all, from the header ``anthropic-workspace-id``.
+Invariant: names, shapes and error types are the same as in ``anthropic.resources.beta.memory_stores``; requests without
+a counterpart are answered with 501. The workspace comes from the token or, for a token of all, from the header
+``anthropic-workspace-id``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PATH: Final = "/v1/memory_stores"
 PAGE: Final = 20
 PAGE_MAX: Final = 100
 FULL_PAGE_MAX: Final = 20
-"""Items of a page that holds texts."""
+"""Maximum items of a page with texts."""
 _TIMES: Final = ("created_at[gte]", "created_at[lte]")
 _ACTORS: Final = {"api_key_id": "user", "session_id": "agent"}
 _TYPES: Final = {
@@ -274,7 +275,7 @@ def _endpoint(work: _Work) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _refused(error: CrewJournalError, trace_id: str) -> Response:
-    """An error as the SDK reads it; 422 becomes 400, and a conflict is not to be sent again."""
+    """An error in the SDK's format; 422 becomes 400, and a conflict is marked as not to be resent."""
     status = HTTPStatus.BAD_REQUEST if error.status == HTTPStatus.UNPROCESSABLE_ENTITY else error.status
     kind = _TYPES.get(status, "api_error")
     if isinstance(error, PathTaken):

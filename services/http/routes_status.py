@@ -1,6 +1,6 @@
 """State of the node: ``/v1/status``, ``/healthz``, ``/readyz``, metrics for Prometheus; and the page ``/docs``.
 
-Invariant: what needs no token names no workspace, agent or entry.
+Invariant: answers that need no token name no workspace, agent or entry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .metrics import METRICS_TYPE, HttpMetrics
 from .openapi import ANY_OBJECT, WORKSPACE, known_names, parameters
 from .route import Params, RouteDescription, services_of
 
-# ``/docs``: every route on one page, made of the OpenAPI description, with a form that sends the request.
+# ``/docs``: a page with all routes, generated from the OpenAPI description, with a form to send each request.
 
 
 POLICY: Final = (
@@ -87,12 +87,12 @@ def _rows(route: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _marked(text: str) -> str:
-    """The text, escaped; what stands between backticks as code."""
+    """The escaped text; text between backticks becomes code."""
     return re.sub(r"(`{1,2})([^`]+)\1", r"<code>\2</code>", escape(text))
 
 
 def example_of(content: Mapping[str, Any]) -> Any:
-    """The example of a body, completed by a value of its type for each required field that has none."""
+    """The example of a body, with a value of its type for each required field that lacks an example."""
     schema = content["schema"]
     given = content.get("example")
     if not isinstance(given, dict | None):
@@ -135,7 +135,7 @@ async def healthz(_request: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """503 with every reason if it cannot serve."""
+    """200 if the node is ready, else 503 with all reasons."""
     reasons = services_of(request).status.not_ready()
     ready = not reasons
     return answer({"ready": ready, "reasons": reasons}, HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
@@ -200,4 +200,4 @@ HIDDEN_ROUTES: Final = (
     RouteDescription(route="GET /docs", name="docs", tag="status", summary="Every route on one page", open=docs),
     RouteDescription(route="GET /openapi.json", name="openapi", tag="status", summary="This description", open=openapi),
 )
-"""Not in the description."""
+"""Routes that are not in the OpenAPI description."""

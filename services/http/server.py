@@ -1,7 +1,7 @@
-"""uvicorn inside our own event loop: started and stopped by the runtime, which owns the signals.
+"""Runs uvicorn in our event loop; the runtime, which handles signals, starts and stops it.
 
-Invariant: ``start`` returns only when connections are accepted, on a socket bound here (so port 0 is known); ``stop`` ends
-live tails first, then waits a bounded time for requests in hand.
+Invariant: ``start`` returns only when connections are accepted, on a socket bound here (so port 0 is known); ``stop``
+ends live tails first, then waits a limited time for requests in progress.
 """
 
 from __future__ import annotations
@@ -27,32 +27,34 @@ from ...schemas.settings import HTTP_CONNECTIONS
 from ..parts import Part
 from .problems import problem_response
 
-# Bounds on what a connection may cost before a token is checked: bytes of its head, seconds, places.
+# Limits for connections before a token is checked: bytes of the head, seconds, number of connections.
 
 
 HEAD_BYTES: Final = 32 * 1024
-"""Bytes of a request line with its headers, or of what lies between two pieces of a body; nginx takes 32 KiB, too. A line
-of 200 MB cost 287 MB and 7 s of the event loop."""
+"""Maximum bytes of a request line with headers, or between two pieces of a body; nginx also accepts 32 KiB. A line of
+200 MB cost 287 MB and 7 s of the event loop.
+"""
 HEADERS: Final = 100
-"""Headers of a request; a client of ours sends 7. 6,500 short ones fit into ``HEAD_BYTES`` and take 1.3 MB."""
+"""Maximum headers of a request; our clients send 7. 6,500 short headers fit into ``HEAD_BYTES`` and take 1.3 MB."""
 PIPELINED: Final = 32
-"""Requests of a connection that may wait for the answer to an earlier one, 3 KB each; 14,000 fit into one read."""
+"""Maximum pipelined requests of a connection, 3 KB each; 14,000 fit into one read."""
 DISCARDED_BYTES: Final = REQUEST_BYTES
-"""Bytes of a body read and dropped after its answer, so that a client which sends before it reads learns of a 401: as
-many as ours send at once. Dropping 64 MiB for each connection kept the event loop busy."""
+"""Maximum bytes of a body that are read and dropped after the answer, so that a client that sends before it reads sees
+a 401; as much as our clients send at once. Dropping 64 MiB per connection kept the event loop busy.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionBounds:
-    """Bounds that a test shortens.
+    """Limits that tests shorten.
 
     Attributes:
-        connections: Connections at once.
-        head_s: Seconds from the first byte of a request, or from the connection, to the end of its headers.
-        body_s: Seconds that a body may take beyond one for each ``body_bytes_per_s`` that came, and the rest of one whose
-            request is answered already.
-        body_bytes_per_s: The least rate of a body: the largest allowed (32 MiB) must be here in 35 minutes.
-        unread_s: Seconds that a client may take nothing of an answer.
+        connections: Maximum number of connections.
+        head_s: Maximum seconds from the connection, or from the first byte of a request, to the end of the headers.
+        body_s: Seconds that a body may take in addition to its bytes divided by ``body_bytes_per_s``; also the seconds
+            for the rest of a body after the answer.
+        body_bytes_per_s: Minimum rate of a body: the largest (32 MiB) must arrive within 35 minutes.
+        unread_s: Maximum seconds in which a client reads nothing of an answer.
     """
 
     connections: int = HTTP_CONNECTIONS
@@ -65,19 +67,19 @@ class ConnectionBounds:
 _NOTHING: Final = 0
 _HEAD: Final = 1
 _BODY: Final = 2
-"""What a connection waits for; numbers, because members of an enum are slow to look up and every request does."""
+"""States of a connection; integers, because looking up members of an enum for every request is slow."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 over a C parser, within bounds; ``look`` is called once a second."""
+    """uvicorn's HTTP/1.1 protocol over a C parser, with limits; ``look`` is called once a second."""
 
     bounds: ClassVar[ConnectionBounds] = ConnectionBounds()
 
     def __init__(self, *args: Any, **given: Any) -> None:
         super().__init__(*args, **given)
         self._awaits = _HEAD
-        self.since = self.loop.time()  # it began to await that; a connection at rest: its last answer
-        self._unparsed = 0  # bytes since the parser last gave a head, a piece of a body, or an end
+        self.since = self.loop.time()  # start of the current state; for an idle connection the time of its last answer
+        self._unparsed = 0  # bytes since the parser last returned a head, a piece of a body, or an end
         self._body = 0
         self._unread = 0
         self._unread_since = self.since
@@ -85,7 +87,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refusal: tuple[HTTPStatus, str, str] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
-        """Take a place; at the bound, that of the connection which has waited longest for a request or for its rest."""
+        """Register the connection; at the limit, close the connection that has waited longest for a request or its rest."""
         super().connection_made(transport)
         if len(self.connections) <= self.bounds.connections:
             return
@@ -103,19 +105,19 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def rests(self) -> bool:
-        """Whether no request waits for an answer."""
+        """Whether the connection is idle."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 
     @property
     def is_unproven(self) -> bool:
-        """Whether the rest of a request is awaited that has not proven a token: anyone can leave one unfinished."""
+        """Whether the connection waits for the rest of a request without a checked token."""
         return self._awaits == _BODY and "share" not in self.cycle.scope.get("state", ())
 
     # what arrives
 
     def data_received(self, data: bytes) -> None:
-        """Parse what was received; refuse a head, or an unfinished piece of a body, that is too large."""
+        """Parse received bytes; refuse a head, or an unfinished piece of a body, that is too large."""
         if self.transport.is_closing():
             return
         self._unset_keepalive_if_required()
@@ -141,7 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self.transport.is_closing()
 
     def on_headers_complete(self) -> None:
-        """Begin a request, unless its head or the number of those before it is too large."""
+        """Start a request, unless its head or the number of waiting requests is too large."""
         if len(self.headers) > HEADERS or (
             self._unparsed > HEAD_BYTES
             and len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES
@@ -171,7 +173,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Release a body that the answer did not read; the time of a pipelined request begins now."""
+        """Release an unread body; the time of a pipelined request starts now."""
         self.since = self.loop.time()
         if self.cycle.response_complete:
             self.cycle.body = bytearray()
@@ -179,16 +181,16 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the request that is being answered. uvicorn does not if others wait behind it, and its answer then fails."""
+        """End the current request; uvicorn does not if other requests wait, and their answers then fail."""
         if self._answering is not None:
             self._answering.disconnected = True
             self._answering.message_event.set()
         super().connection_lost(exc)
 
-    # what does not
+    # what does not arrive
 
     def look(self, now: float) -> None:
-        """Cut the connection if the client has taken too long to send, or to read what it asked for."""
+        """Close the connection if the client is too slow to send or to read."""
         unread = self.transport.get_write_buffer_size()
         if not unread or unread != self._unread:
             self._unread, self._unread_since = unread, now
@@ -198,14 +200,14 @@ class BoundedProtocol(HttpToolsProtocol):
             if self._unparsed:
                 self._refuse(*_HEAD_LATE)
             else:
-                self.transport.close()  # it asked for nothing
+                self.transport.close()  # there is no open request
         elif self._awaits == _BODY and not self.pipeline:
             earned = 0 if self.rests else self._body / self.bounds.body_bytes_per_s
             if now - self.since > self.bounds.body_s + earned:
                 self._refuse(*_BODY_LATE)
 
     def _refuse(self, status: HTTPStatus, detail: str, hint: str) -> None:
-        """Answer with a problem, if the client can take it for an answer to this request, and close."""
+        """Answer with a problem, if the client can assign it to this request, and close."""
         if self.transport.is_closing():
             return
         cycle: RequestResponseCycle | None = self.cycle
@@ -219,7 +221,7 @@ class BoundedProtocol(HttpToolsProtocol):
             lines = (b"%s: %s" % header for header in problem.raw_headers)
             self.transport.write(b"\r\n".join((head, *lines, b"", bytes(problem.body))))
         if self._answering is not None:
-            self._answering.disconnected = True  # what the application still does for it is not sent
+            self._answering.disconnected = True  # further output of the application is not sent
         self.transport.close()
         log.info("http.refused", status=int(status), reason=detail)
 
@@ -244,14 +246,14 @@ _BODY_LATE: Final = (
 
 BACKLOG: Final = 512
 DRAIN_S: Final = 5
-"""Seconds for requests in hand when the service ends."""
+"""Seconds to wait for requests in progress when the service ends."""
 _POLL_S: Final = 0.01
 
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        yield  # signals are the runtime's: it drains the consumers too
+        yield  # the runtime handles signals, because it also drains the consumers
 
 
 class HttpServer(Part):
@@ -260,8 +262,8 @@ class HttpServer(Part):
     Args:
         app: The application.
         address: ``HOST:PORT``; port 0 picks one. An IPv6 host is written in brackets.
-        before_stop: Ends what would not end by itself (live tails).
-        bounds: What a connection may cost before a token is shown.
+        before_stop: Ends requests that would not end by themselves (live tails).
+        bounds: Limits of connections.
     """
 
     def __init__(
@@ -278,7 +280,7 @@ class HttpServer(Part):
             app,
             http=type("Protocol", (BoundedProtocol,), {"bounds": bounds or ConnectionBounds()}),
             callback_notify=self._look,
-            timeout_notify=0,  # whenever uvicorn looks at all: once a second
+            timeout_notify=0,  # at each of uvicorn's checks, once a second
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -293,7 +295,7 @@ class HttpServer(Part):
 
     @property
     def connections(self) -> list[BoundedProtocol]:
-        """Connections open now."""
+        """The open connections."""
         return [
             connection
             for connection in self._server.server_state.connections
@@ -302,7 +304,7 @@ class HttpServer(Part):
 
     @property
     def tasks(self) -> int:
-        """Requests that are being answered now."""
+        """The number of requests in progress."""
         return len(self._server.server_state.tasks)
 
     async def _look(self) -> None:
@@ -312,7 +314,7 @@ class HttpServer(Part):
 
     @property
     def url(self) -> str:
-        """Where it is reached; known after ``start``."""
+        """The URL; known after ``start``."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}"
 
@@ -323,7 +325,9 @@ class HttpServer(Part):
             Unavailable: If the address cannot be bound.
         """
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY on this alone
+        bound = socket.socket(
+            family, socket.SOCK_STREAM, socket.IPPROTO_TCP
+        )  # asyncio sets TCP_NODELAY only on such a socket
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((self._host, self._port))
@@ -343,7 +347,7 @@ class HttpServer(Part):
             await asyncio.sleep(_POLL_S)
 
     async def stop(self) -> None:
-        """End live tails, finish requests in hand, close."""
+        """End live tails, finish requests in progress, close."""
         if self._serving is None:
             return
         self._before_stop()

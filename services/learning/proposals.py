@@ -1,8 +1,8 @@
 """The use-cases of proposals: list, explain, diff, approve, reject, undo.
 
-Invariant: a proposed rule is approved by the rule that names it, so it is never approved without its rule; the rule's id
-follows from the proposal, so two approvals are one rule. A proposed skill is approved once its procedure is written. Who
-decides is in the entry.
+Invariant: the event of the approved rule names its proposal and is the approval itself; its id is derived from the
+proposal, so that two approvals give one rule. A proposed skill is approved once its procedure is written. The entry
+records who decided.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Skills:
 
 
 LISTED: Final = 500
-"""Proposals of one list."""
+"""Maximum number of proposals in a list."""
 MIN_EVIDENCE: Final = 2
 _ROWS: Final = f"""SELECT {PROPOSALS.names},
     (SELECT arg_max(decision || '/' || reason, seq) FROM {PROPOSAL_DECISIONS} d
@@ -122,7 +122,7 @@ _EVIDENCE: Final = f"""SELECT id, entry_type, coalesce(publisher, '{UNRECORDED}'
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposal, what became of it, and the sequence of the last decision (0 if there is none)."""
+    """A proposal, its state, and the sequence of the last decision (0 without a decision)."""
 
     row: ProposalRow
     state: ops.ProposalState
@@ -176,7 +176,7 @@ class Proposals:
         )
 
     async def diff(self, caller: Caller, request: ops.DiffProposalRequest) -> ops.ProposalDiff:
-        """How an approval changes the rules in the crew's prompts, or which procedure that of a skill writes.
+        """How an approval changes the rules in the crew's prompts or, for a skill, its procedure.
 
         Raises:
             NotFound: If there is no such proposal.
@@ -267,11 +267,11 @@ class Proposals:
         return _decision(proposal, ops.ProposalState.REJECTED, None, decided)
 
     async def undo(self, caller: Caller, request: ops.UndoProposalRequest) -> ops.ProposalDecisionAnswer:
-        """Retract the rule or procedure of an approved proposal, or let a rejected one be pending again.
+        """Retract the rule or procedure of an approved proposal, or make a rejected proposal pending again.
 
         Raises:
             NotFound: If there is no such proposal.
-            ProposalNotPending: If nothing was decided, or the rule is retracted already.
+            ProposalNotPending: If there is no decision, or the rule is already retracted.
         """
         async with self._turn:
             proposal = await self._one(
@@ -291,7 +291,7 @@ class Proposals:
         return _decision(proposal, ops.ProposalState.UNDONE, proposal.rule_id, decided)
 
     async def _decide(self, caller: Caller, proposal: Proposal, decision: Any, reason: str) -> Decided:
-        """Record a decision; its id follows from the one before it, so a repeated request records nothing."""
+        """Record a decision; its id is derived from the previous decision, so that a repeated request records nothing."""
         proposal_id = proposal.row.proposal_id
         cause = f"{proposal.row.workspace_id}/{proposal_id}/{proposal.decided_seq}"
         return await self._node.decide(

@@ -34,8 +34,9 @@ from ..sweeps.ticks import DueTick, record_tick
 from ..sweeps.use_cases import reported
 
 WAIT_S: Final = 2.0
-"""Seconds that a request waits for the end of its consolidation: a person waits for the answer, and a run that asks a chat
-model takes longer in any case."""
+"""Seconds that a request waits for the end of its consolidation: a person waits for the answer, and a run with a chat
+model takes longer anyway.
+"""
 _HOUR_MS: Final = 3_600_000
 _UNITS_MS: Final = {"h": _HOUR_MS, "d": 24 * _HOUR_MS, "w": 7 * 24 * _HOUR_MS}
 _RUNNING: Final = f"""SELECT due_ms FROM {SWEEPS} WHERE workspace_id = ? AND sweep = '{CONSOLIDATION.name}'
@@ -68,11 +69,11 @@ class Learning:
         self._turn = asyncio.Lock()
 
     async def consolidate(self, caller: Caller, request: ops.ConsolidateRequest) -> ops.ConsolidationAnswer:
-        """Record that a consolidation is due now, and wait a moment for its end.
+        """Record that a consolidation is due now, and wait briefly for its end.
 
         Raises:
-            NotFound: If no such crew is registered, and no entry is of it.
-            ConsolidationRunning: If one of the workspace has not finished.
+            NotFound: If the crew is not registered and has no entries.
+            ConsolidationRunning: If a consolidation of the workspace has not finished.
             BrokerUnavailable: If it could not be recorded.
         """
         workspace_id = caller.workspace_id
@@ -118,7 +119,7 @@ class Learning:
         return bool(self._views.rows(_CREW, [workspace_id, crew_id]))
 
     async def rules(self, caller: Caller, request: ops.LearnedRulesRequest) -> ops.LearnedRulesAnswer:
-        """The rules of a crew; of all crews for an operator who names none.
+        """The rules of a crew; for an operator who names no crew, the rules of all crews.
 
         Raises:
             NotAllowed: If AGENT or LEAD names another crew than the token's.
@@ -157,7 +158,7 @@ class Learning:
         )
 
     async def add_lesson(self, caller: Caller, request: ops.AddLessonRequest) -> ops.LessonAnswer:
-        """Record a lesson, unless the one with its id says the same already.
+        """Record a lesson, unless the lesson with its id is already the same.
 
         Raises:
             InvalidRequest: If neither a crew nor an agent is named.
@@ -200,7 +201,7 @@ class Learning:
 
 
 def _skipped(counts: Mapping[str, int]) -> str | None:
-    """Why a run left crews out; None if it left out none."""
+    """Why a run left out crews; None if it left out no crew."""
     crews, skipped = counts.get("crews", 0), counts.get("skipped", 0)
     if not crews:
         return "no crew has an entry within the look-back from which rules are learned"

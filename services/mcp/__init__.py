@@ -1,1 +1,1 @@
-"""The operations as tools of the Model Context Protocol: a loop over the toolsets, beside HTTP and the command line."""
+"""Serves the operations as tools of the Model Context Protocol, by a loop over the toolsets."""

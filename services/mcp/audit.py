@@ -1,8 +1,8 @@
 """Records every call of a tool as one control entry, in the background.
 
-Invariants: a call does not wait for its record. Every call is recorded, whatever its arguments hold: in the workspace that
-it named if the token is for that, else in the token's own. Text that is in the journal already is not repeated: the record
-names the receipt or the sequence.
+Invariants: a call does not wait for its record. Every call is recorded, with any arguments: in the workspace that it
+names if the token allows that, else in the token's workspace. Text that is already in the journal is not repeated: the
+record names the receipt or the sequence instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..endings import end_task
 from ..journal.intake.recorder import Recorder
 from ..parts import Part
 
-# Values of a call of a tool: its caller and its outcome.
+# Data of a tool call: its caller and its result.
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class ToolConnection:
         principal: The binding of the token, or the agent for whom an OWNER or ADMIN connects (``acting_as``).
         toolsets: Names of the sets.
         workspace_id: The workspace of all calls, for a token of all workspaces.
-        call_id: The id that a proxy gave the call: sent again, it writes once.
-        notes: Whether the instructions of a session hold the agent's remembered notes.
+        call_id: The id that a proxy gave the call, so that a resent call writes once.
+        notes: Whether the instructions of a session contain the agent's remembered notes.
     """
 
     principal: Principal
@@ -49,7 +49,7 @@ class ToolConnection:
 def acting_as(
     principal: Principal, agent_id: str | None, crew_id: str | None, workspace_id: str | None, *, leads: bool
 ) -> Principal:
-    """The rights of an agent, for an OWNER or ADMIN who connects it; the token itself for everybody else.
+    """The principal of an agent that an OWNER or ADMIN connects; for other tokens the token's own principal.
 
     Raises:
         NotAllowed: If a token of an agent names another agent or crew.
@@ -105,7 +105,7 @@ class Call:
 
 
 QUEUE: Final = 1_000
-"""Calls that wait to be recorded; beyond it they are counted as not recorded."""
+"""Maximum number of calls that wait to be recorded; further calls are counted as not recorded."""
 _log = structlog.get_logger(__name__)
 
 
@@ -157,7 +157,7 @@ class Audit(Part):
             try:
                 await self._write(call)
                 self._recorded += 1
-            except Exception as error:  # one call that cannot be recorded does not end the recording of the others
+            except Exception as error:  # a call that cannot be recorded must not stop the recording of others
                 self._missed += 1
                 _log.warning("tool_audit.failed", error=type(error).__name__)
             finally:
@@ -190,7 +190,7 @@ def _caller(call: Call) -> Caller:
     principal = call.connection.principal
     try:
         return Caller.of(principal, call.workspace_id)
-    except CrewJournalError:  # the call was refused for the same reason; its record is the token's own
+    except CrewJournalError:  # the call was refused for the same reason; it is recorded in the token's workspace
         return Caller.of(principal)
 
 

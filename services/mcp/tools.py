@@ -1,7 +1,8 @@
 """Lists and calls tools for one caller.
 
-Invariant: a tool is its operation at the desk, so role, workspace and validation are those of every other shell. What a
-model can mend comes back as a result that is marked as an error and says how, never as an error of the protocol.
+Invariant: a tool call runs its operation at the desk, so that role, workspace and validation are the same as for HTTP
+and the command line. An error that a model can correct is returned as a result that is marked as an error and says what
+to do, never as a protocol error.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ...schemas.context.assembler import REMEMBERED as REMEMBERED_MARKER
 from ...schemas.context.operations import MEMORY_BLOCK
 from ...schemas.core.errors import CrewJournalError, DocumentError, InvalidQuery, NotAllowed
 from ...schemas.core.ids import uuid7_hex
 from ...schemas.core.operation import Effect, Operation
 from ...schemas.core.principal import Principal
 from ...schemas.operations import ALL
+from ...schemas.prompt.assembler import REMEMBERED as REMEMBERED_MARKER
 from ...schemas.toolsets import NARRATION, NARRATION_CHARS, TOOLSETS, Tool, called, input_schema, tools_of
 from ..desk import Desk, check_access
 from ..problem import log_unexpected
@@ -27,11 +28,11 @@ from .audit import Audit, Call, Outcome, ToolConnection
 
 _OPERATIONS: Final[dict[str, Operation[Any, Any]]] = {operation.name: operation for operation in ALL}
 _WRITE_IDS: Final = ("entry_id", "write_id")
-"""Fields that make an operation write once however often it is sent, where it creates something."""
+"""Fields with which an operation that creates something writes once, even if it is resent."""
 VIEW_SEQ: Final = "view_seq"
 """Field of an answer that a model has no use for."""
 CALLERS_KEPT: Final = 1_000
-"""Callers whose last write is remembered; the one that wrote longest ago is forgotten first."""
+"""Maximum number of callers whose last write is remembered; the caller with the oldest write is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Tools:
         try:
             block = await self._desk.run(MEMORY_BLOCK, principal, {"max_chars": 0})
         except CrewJournalError:
-            return ""  # a session begins without notes too: its calls say what is wrong
+            return ""  # a session may begin without notes; its calls report the error
         begin, end = f"[{REMEMBERED_MARKER}]\n", f"[END {REMEMBERED_MARKER}]\n"
         _, marker, rest = block.text.partition(begin)
         inner, closed, _ = rest.partition(end)
@@ -165,10 +166,10 @@ def _described(tool: Tool, operation: Operation[Any, Any], connection: ToolConne
 def _fields(
     tool: Tool, operation: Operation[Any, Any], connection: ToolConnection, arguments: Mapping[str, Any], written: int
 ) -> dict[str, Any]:
-    """The request's fields: the arguments, what the tool sets, and that the caller's own writes are to be seen.
+    """The request's fields: the arguments, fields that the tool sets, and ``min_seq`` of the caller's own writes.
 
     Raises:
-        InvalidQuery: If an argument is none of the tool's.
+        InvalidQuery: If the tool has no such argument.
     """
     offered = tool.fields if tool.fields is not None else tuple(operation.request.model_fields)
     narration = arguments.get(NARRATION) if tool.narrated else None

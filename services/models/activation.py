@@ -1,6 +1,6 @@
-"""Which model recall uses, recorded as an event so that it stays the same across restarts and view nodes.
+"""Records as an event which model recall uses, so that it stays the same across restarts and nodes.
 
-Invariant: an activation is recorded when it changes something and only then; a start with the same model records nothing.
+Invariant: an activation is recorded only if it changes the model; a start with the same model records nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ async def check_model(views: ViewReader, model: str, runnable: Collection[str]) 
 
     Args:
         views: Hold the vectors there are.
-        model: What is to be activated.
-        runnable: Models that an embedder of this node runs or would run as it is set up.
+        model: The model to activate.
+        runnable: Models that this node's configuration can run.
 
     Raises:
-        NotFound: If it is not one of those and has no vectors.
+        NotFound: If the model is not runnable and has no vectors.
     """
     if model in runnable:
         return
@@ -54,7 +54,7 @@ async def activate_embeddings(
     workspace_id: str | None = None,
     actor_id: str | None = None,
 ) -> dict[str, Any]:
-    """Make ``model`` the active one, of one workspace or (None) by default; by the system if there is no ``actor_id``.
+    """Activate ``model`` for one workspace or (None) as the default; without ``actor_id``, the system is the actor.
 
     Returns:
         ``workspace_id``, ``model``, ``changed`` and, if changed, ``seq``.

@@ -1,11 +1,11 @@
-"""The embedding models of a journal: fill a second one beside the first, switch to it, switch back, drop one.
+"""The embedding models of a journal: fill a second model in addition to the first, switch to it, switch back, drop a model.
 
-Why: a model must be tried on one's own memories before recall uses it, and left at once if it is not better. So a model is
-added (a reactor fills it from the journal's beginning), activated (recall meets its vectors), and dropped (its vectors are
-forgotten); each is an event, so a rebuild ends where the live views are.
+Users must be able to test a model on their own memories before recall uses it, and to switch back at once. So a model
+is added (a reactor computes vectors from the journal's beginning on), activated (recall uses its vectors), and dropped
+(its vectors are deleted). Each decision is an event, so that a rebuild gives the same state.
 
-Invariant: decisions are taken one after the other, each on views that know the one before; a model that recall uses is
-never dropped, and one that recall was switched away from stays filled, so switching back loses nothing.
+Invariant: decisions are made one after the other, each after the views show the previous one; a model in use is never
+dropped, and a formerly used model still gets vectors, so that switching back loses nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ..node import Answers, Node
 from ..recall.model_search import ModelComparison
 from .activation import activate_embeddings, check_model
 
-# How far embedding models are filled, and where each is active: the figures on which models are switched.
+# Figures of embedding models: how many vectors each has, and where each is active.
 
 
 _STATES: Final = f"SELECT model, state FROM {EMBEDDING_MODELS}"
@@ -57,7 +57,7 @@ _DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How far a model is filled: vectors, texts it refuses, and entries still without either."""
+    """The state of a model: number of vectors, of refused texts, and of entries with neither."""
 
     vectors: int
     refused: int
@@ -70,7 +70,7 @@ class ModelReading:
     """The figures of every model, in one workspace or in all.
 
     Attributes:
-        states: Model → its state, of those that were decided about.
+        states: Model → its state, for models with a recorded decision.
         vectors: Model → vectors, refused texts and dimensions (0 without a vector), for models that have any.
         active: Workspace → the model it uses, as ``read_active_models``.
         wanted: Model being filled → the sequence of its last drop.
@@ -85,7 +85,7 @@ class ModelReading:
 
     @property
     def models(self) -> set[str]:
-        """Every model that was decided about, has vectors or is being filled."""
+        """Every model that has a recorded decision or vectors or is being filled."""
         return {*self.states, *self.vectors, *self.wanted}
 
     def coverage(self, model: str) -> Coverage:
@@ -99,7 +99,7 @@ class ModelReading:
 
 
 class ModelFigures:
-    """Reads them; every call leaves the event loop free.
+    """Reads the figures of models without blocking the event loop.
 
     Args:
         views: Where models, vectors and entries are.
@@ -111,7 +111,7 @@ class ModelFigures:
         self._wanted = wanted
 
     async def read(self, workspace_id: str | None) -> ModelReading:
-        """Everything at once, of one workspace or (None) of all."""
+        """All figures of one workspace or (None) of all."""
         return await asyncio.to_thread(self._read, workspace_id)
 
     async def state(self, model: str) -> str | None:
@@ -137,9 +137,9 @@ class ModelFigures:
 
 
 PROBE_TIMEOUT_S: Final = 20.0
-"""Seconds a model that is added may take to embed one sentence: a server loads a large one from disk first."""
+"""Seconds that a new model may take to embed one sentence, because a server first loads a large model from disk."""
 SETTLE_TIMEOUT_S: Final = 5.0
-"""Seconds an activation waits for the indexes in use to meet the new vectors; 10,000 are read in 0.2 s."""
+"""Seconds that an activation waits for the indexes in use to load the new vectors; 10,000 are loaded in 0.2 s."""
 _DECIDED_ON: Final = (ACTIVATIONS_PROJECTION, VECTORS_PROJECTION)
 _NAME: Final = re.compile(r"[A-Za-z0-9._:/-]{1,96}\Z")
 
@@ -204,13 +204,13 @@ class EmbeddingModels:
         return ops.ModelsAnswer(workspace_id=workspace_id, models=tuple(map(ops.ModelShown.model_validate, models)))
 
     async def add(self, caller: Caller, request: ops.AddModelRequest) -> ops.ModelChange:
-        """Fill a further model in the background; it is called once first, so that only a model that works is recorded.
+        """Fill a further model in the background; it is first tested once, so that only a working model is recorded.
 
         Raises:
             InvalidQuery: If not the name of a model.
             NotFound: If the server has no such model.
             EmbedderError: If it cannot be reached, or answers with other dimensions than the journal has of it.
-            Unavailable: If the node is not to embed.
+            Unavailable: If the node has no embedder.
         """
         name = self.name_of(request.model)
         async with self._one_at_a_time:
@@ -222,13 +222,14 @@ class EmbeddingModels:
             return ops.ModelChange(model=name, changed=True, dim=dim, seq=seq)
 
     async def activate(self, caller: Caller, request: ops.ActivateModelRequest) -> ops.ModelActivated:
-        """Let recall use a model at once in one workspace, or in all that have not activated one themselves.
+        """Let recall use a model at once in one workspace, or in all workspaces without an own activation.
 
-        The model used before stays filled. Returns when recalls use the new vectors, after SETTLE_TIMEOUT_S at the latest.
+        The previous model still gets vectors. Returns when recalls use the new vectors, at the latest after
+        SETTLE_TIMEOUT_S.
 
         Raises:
-            NotFound: If nothing can make vectors of it and there are none, or it was dropped.
-            ModelNotFilled: If it is another than before and entries have no vector of it, unless forced.
+            NotFound: If the model cannot run here and has no vectors, or it was dropped.
+            ModelNotFilled: If the model is a different one and entries lack its vectors, unless forced.
         """
         name = self.name_of(request.model)
         workspace_id = caller.workspace_or_all
@@ -275,7 +276,7 @@ class EmbeddingModels:
             )
 
     async def drop(self, caller: Caller, request: ops.DropModelRequest) -> ops.ModelChange:
-        """Forget a model's vectors and fill it no longer; a later ``add`` fills it from the beginning.
+        """Delete a model's vectors and stop filling it; a later ``add`` fills it from the beginning.
 
         Raises:
             NotFound: If there is no such model.
@@ -350,13 +351,13 @@ class EmbeddingModels:
         return embedder.dim
 
     async def _settled(self) -> None:
-        """Wait, for a bounded time, until recalls use the new vectors; after it they still will."""
+        """Wait for a limited time until recalls use the new vectors."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
                 await self._node.recall.settled()
 
     async def _record(self, caller: Caller, payload: EmbeddingsAdded | EmbeddingsDropped, summary: str) -> int:
-        """Record a decision, and wait until the views know of it, so that the next one is taken on them."""
+        """Record a decision, and wait until the views show it, so that the next decision is based on it."""
         decided = await self._node.decide(caller, payload, summary, *_DECIDED_ON, workspace_id=SYSTEM_WORKSPACE)
         return decided.seq
 

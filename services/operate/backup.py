@@ -1,9 +1,9 @@
 """Backups: the streams as the broker copies them, in one file, and a journal made from such a file.
 
-The views are not in it, because they follow from the streams. Nor are the owner's token and the broker's passwords: a
-restored journal gets its own. The key that names people is in it, because without it no consent and no model is recognised.
-Invariant: a file is used only if the hashes of all its parts are right, and a restored journal says
-that it was restored, and from what.
+A backup does not contain the views, which are rebuilt from the streams, nor the owner's token and the broker's
+passwords: a restored journal gets new ones. It contains the key with which people's names are hashed, because consents
+and models cannot be assigned to people without it. Invariant: a file is used only if the hashes of all its parts are
+right, and a restored journal records the backup from which it was restored.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ CHUNK_BYTES: Final = 128 * 1024
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Bytes that the broker sends ahead of acks."""
 SILENCE_S: Final = 60.0
-"""Seconds between two chunks: before the first one, the broker reads and packs all blocks."""
+"""Maximum seconds between two chunks; before the first chunk, the broker reads and packs all blocks."""
 _OK: Final = (None, "204")
 """Status of the message that ends a copy."""
 
 
 class SnapshotStarted(dict[str, Any]):
-    """Configuration and state of the stream that is copied, as JetStream has them."""
+    """Configuration and state of the copied stream, as JetStream reports them."""
 
 
 async def snapshot(client: Client, stream: str) -> AsyncIterator[SnapshotStarted | bytes]:
@@ -59,7 +59,7 @@ async def snapshot(client: Client, stream: str) -> AsyncIterator[SnapshotStarted
 
     Raises:
         BrokerError: If JetStream refuses, or ends the copy early.
-        BrokerUnavailable: If it goes silent.
+        BrokerUnavailable: If the broker stops answering.
     """
     inbox = client.new_inbox()
     chunks: asyncio.Queue[Msg] = asyncio.Queue()
@@ -81,7 +81,7 @@ async def snapshot(client: Client, stream: str) -> AsyncIterator[SnapshotStarted
                     f"the broker sent nothing of {stream} for {SILENCE_S:.0f} s", hint="see its log, and try again"
                 ) from None
             if message.data:
-                if message.reply:  # the last chunk has none
+                if message.reply:  # the last chunk has no reply subject
                     await message.respond(b"")
                 yield message.data
                 continue
@@ -97,11 +97,11 @@ async def snapshot(client: Client, stream: str) -> AsyncIterator[SnapshotStarted
 async def restore(
     client: Client, config: Mapping[str, Any], state: Mapping[str, Any], chunks: AsyncIterable[bytes]
 ) -> None:
-    """Make a stream from a copy of it.
+    """Create a stream from a copy.
 
     Raises:
         BrokerError: If JetStream refuses, because the stream exists or the copy is not one.
-        BrokerUnavailable: If it goes silent.
+        BrokerUnavailable: If the broker stops answering.
     """
     name = str(config["name"])
     what = f"the copy of {name}"
@@ -137,7 +137,7 @@ def _checked(answer: dict[str, Any], what: str) -> dict[str, Any]:
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 STREAMS: Final = (JOURNAL_STREAM, DEADLETTER_STREAM)
-"""In this order: what the journal says was parked is in the later copy of DEADLETTER."""
+"""In this order, so that events that the journal records as parked are in the later copy of DEADLETTER."""
 Connect = Callable[[AsyncExitStack, str], Awaitable[BrokerConnection]]
 
 
@@ -145,7 +145,7 @@ class BackupStream(BaseModel):
     """A stream in a backup.
 
     Attributes:
-        sha256: Of its bytes.
+        sha256: SHA-256 of its bytes.
         size: Its bytes.
         config: Its configuration, as JetStream has it.
         state: Its state.
@@ -159,14 +159,14 @@ class BackupStream(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a backup holds.
+    """The content of a backup.
 
     Attributes:
-        format: Of the file.
-        version: Of Crew Journal.
+        format: Format of the file.
+        version: Version of Crew Journal.
         made_at: When it was made.
-        streams: By name.
-        subject_key: SHA-256 of the part ``subject.key``; None in backups of earlier versions, which have none.
+        streams: Streams by name.
+        subject_key: SHA-256 of the part ``subject.key``; None in backups of earlier versions, which lack this part.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -193,7 +193,7 @@ async def backup_records(
     """The backup of a running node: ``subject_key``, a record ``stream`` for each stream, its ``chunk`` records, ``result``.
 
     Args:
-        connect: Makes a connection of the service.
+        connect: Opens a connection of the service.
         clock: The time, UTC.
         subject_key: The key that names people in events.
 
@@ -265,7 +265,7 @@ class BackupFile:
         self._file.close()
 
     def abandon(self) -> None:
-        """Close what was opened without finishing the archive, after a write failed: nothing more is written."""
+        """Close open files without finishing the archive, after a failed write."""
         with contextlib.suppress(OSError, ValueError):
             if self._open is not None:
                 self._open[0].close()
@@ -275,7 +275,7 @@ class BackupFile:
 
 
 def checked_backup(path: Path) -> Manifest:
-    """The manifest of a backup whose parts are all as they were written.
+    """Check all parts of a backup and return its manifest.
 
     Raises:
         CrewJournalError: If it is not a backup, of a later format, or damaged.
@@ -310,7 +310,7 @@ def checked_backup(path: Path) -> Manifest:
 
 
 def subject_key_of(path: Path, manifest: Manifest) -> bytes | None:
-    """The key that names people in events, from a checked backup; None if it has none."""
+    """The key with which people's names are hashed, from a checked backup; None if the backup lacks it."""
     if manifest.subject_key is None:
         return None
     with zipfile.ZipFile(path) as archive:
@@ -318,7 +318,7 @@ def subject_key_of(path: Path, manifest: Manifest) -> bytes | None:
 
 
 async def restore_streams(client: BrokerConnection, path: Path, manifest: Manifest, digest: str, now: datetime) -> int:
-    """Make the streams of an empty broker from a checked backup, and record that; returns the sequence of the record.
+    """Create the streams in an empty broker from a checked backup, and record that; returns the record's sequence.
 
     Args:
         client: A connection of the service.

@@ -1,7 +1,7 @@
 """The use-cases of bundles: export an agent's and a crew's documents as files, plan an import, apply it.
 
-Invariant: an import writes documents through the checks of any write, and blocks credentials whatever the workspace is set
-to; the plan and its application judge by the same rules.
+Invariant: imported documents pass the checks of any write, and credentials are always blocked, whatever the workspace's
+setting; plan and application use the same rules.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Bundles:
     Args:
         views: The views.
         documents: Writes documents.
-        operators: Names the documents about people.
+        operators: Gives the keys of documents about people.
     """
 
     def __init__(self, views: ViewReader, documents: JournalDocuments, operators: Operators) -> None:
@@ -189,7 +189,7 @@ def _write(request: ImportBundleRequest, target: TargetDocument, content: str, r
 
 
 def _problems(target: TargetDocument, content: str, opted_out: bool) -> Iterator[tuple[str, str]]:
-    """The problems for which the checks of a write would refuse it: kind and detail."""
+    """The problems for which a write would be refused: kind and detail."""
     size, cap = len(content.encode()), TIERS[target.tier].cap_of(IMPORT)
     if target.tier == "peers" and opted_out:
         yield "consent", "the person opted out"
@@ -225,7 +225,7 @@ def _shown(
 
 
 def _digest(files: list[BundleFile]) -> str:
-    """Names the bundle in the history of what was written."""
+    """A digest that identifies the bundle in the history of documents."""
     hashed = hashlib.sha256()
     for bundle_file in sorted(files, key=lambda bundle_file: bundle_file.path):
         hashed.update(f"{bundle_file.path}\0{len(bundle_file.content)}\0{bundle_file.content}".encode())

@@ -1,16 +1,16 @@
 """Dead letters: events that a projection could not fold, kept with the reason until an operator decides.
 
-Invariants: parking is idempotent (the message id and the id of the recording follow from projection and sequence), so a
-crash between the two leaves nothing behind that a second run does not mend; every parking, retry and discard is an
-entry in the journal, so nothing vanishes. The letter stays in DEADLETTER until it is retried or discarded.
+Invariants: parking is idempotent (the ids of the dead letter and of its record are derived from projection and
+sequence), so that a second run completes a parking after a crash; every parking, retry and discard is recorded as an
+entry in the journal. The letter stays in DEADLETTER until it is retried or discarded.
 
-What ``retry`` means: the body is published again as a **new** event at the end of the stream; nothing is folded out of
-order. An entry keeps its own id if the views have no entry of that id. If they have, the same id would be left out as a
-repeat or parked again: whether another entry holds it (a differing duplicate), or this very entry, which other projections
-have folded. It then gets a new id, derived from the letter, and ``refs.retried_from`` names the old one. All other families
-keep their body and get a new message id. A body that is not a valid event is refused, because it would only be parked
-again. Where one projection failed on an entry that the others have, fixing that projection (a new version, rebuilt) is
-the better way: it folds the original in its place.
+``retry`` publishes the body again as a **new** event at the end of the stream; no event is folded out of order. An
+entry keeps its id if the views have no entry with that id. Otherwise it would be skipped as a repeat or parked again,
+whether the id belongs to a different entry or to this entry, which other projections have folded; it then gets a new
+id, derived from the letter, and ``refs.retried_from`` names the old id. Messages of all other families keep their body
+and get a new message id. A body that is not a valid event is refused, because it would be parked again. If only one
+projection failed to fold an entry, it is better to fix that projection (a new version is rebuilt), because it then
+folds the original event in its place.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 
 import orjson
 from nats.errors import Error as NatsError
+from nats.js import JetStreamContext
 from nats.js.errors import APIError, NotFoundError
 
 from ...schemas.core import headers as h
@@ -44,13 +45,13 @@ from ..node import Answers, Node
 from .status import LETTERS
 
 MAX_REASON: Final = 1_000
-"""Characters of a reason as it is kept (``EventParked``)."""
+"""Maximum characters of a stored reason (``EventParked``)."""
 PURPOSE: Final = "deadletter"
-"""Names the derived ids of this module."""
+"""Name from which this module's ids are derived."""
 
 
 class StoredMessage(Protocol):
-    """A message of JOURNAL, as ``consumers.feed.messages.RawMessage`` is one."""
+    """A message of JOURNAL, such as ``consumers.feed.messages.RawMessage``."""
 
     seq: int
     subject: str
@@ -69,7 +70,7 @@ class ParkedLetter:
         seq: Its sequence in JOURNAL.
         subject: Its subject there.
         workspace_id: Its workspace, ``_system`` if unknown.
-        headers: Its headers, and those that say why and when it was parked.
+        headers: Its headers, and headers with the reason and time of its parking.
         body: Its body.
     """
 
@@ -87,7 +88,7 @@ class DeadLetters:
 
     Args:
         writer: An open writer; its ``publish`` takes DEADLETTER's subjects too.
-        journal: Records what happens.
+        journal: Records parkings and decisions.
         identities: The ids that the views know.
     """
 
@@ -99,10 +100,10 @@ class DeadLetters:
         self._js = writer.client.jetstream()
 
     async def park(self, projection: str, version: int, message: StoredMessage, reason: str) -> None:
-        """Keep a message that a version of ``projection`` cannot fold, and record that; the reason quotes no text of it.
+        """Store a message that ``projection`` cannot fold, and record that; the reason quotes none of its text.
 
         Raises:
-            BrokerUnavailable: If it could not be kept; the projection must not go past the message then.
+            BrokerUnavailable: If the message could not be stored; the projection must then not pass it.
         """
         workspace = workspace_of(message.subject)
         why = reason[:MAX_REASON]
@@ -126,7 +127,7 @@ class DeadLetters:
         )
 
     async def kept(self) -> AsyncIterator[ParkedLetter]:
-        """The unsettled letters, in the order they were parked."""
+        """The unsettled letters, in the order of their parking."""
         at = 0
         while (letter := await self._next(at + 1)) is not None:
             yield letter
@@ -136,7 +137,7 @@ class DeadLetters:
         """The letter of the event at ``seq`` that ``projection`` could not fold.
 
         Raises:
-            NotFound: If there is none, or it is settled.
+            NotFound: If there is no such letter, or it is settled.
         """
         async for letter in self.kept():
             if (letter.projection, letter.seq) == (projection, seq):
@@ -150,7 +151,7 @@ class DeadLetters:
             The new event's sequence in JOURNAL.
 
         Raises:
-            InvalidQuery: If the event is not valid in itself, so that it would be parked again.
+            InvalidQuery: If the event itself is not valid, so that it would be parked again.
         """
         body, headers = self._again(letter)
         published = await self._writer.publish(letter.subject, body, headers)
@@ -184,11 +185,14 @@ class DeadLetters:
             actor_type=ActorType.SYSTEM if actor_id is None else ActorType.USER,
             actor_id=actor_id,
         )
-        try:
-            await self._js.delete_msg(DEADLETTER_STREAM, letter.letter_seq)
-        except APIError as error:
-            if error.err_code not in _NO_MESSAGE:
-                raise
+        await delete_message(self._js, DEADLETTER_STREAM, letter.letter_seq)
+
+    async def erase(self, sequences: frozenset[int]) -> int:
+        """Delete the letters of erased events; returns how many there were."""
+        erased = [letter.letter_seq async for letter in self.kept() if letter.seq in sequences]
+        for letter_seq in erased:
+            await delete_message(self._js, DEADLETTER_STREAM, letter_seq)
+        return len(erased)
 
     def _again(self, letter: ParkedLetter) -> tuple[bytes, dict[str, str]]:
         body, headers = letter.body, letter.headers
@@ -201,7 +205,9 @@ class DeadLetters:
                 hint="discard it, and send a corrected event",
             ) from None
         derived = derived_id(PURPOSE, 1, f"retry/{letter.letter_seq}/{letter.seq}")
-        fresh = "r_" + derived.removeprefix("d_")  # it is an agent's entry, not one of the service
+        fresh = "r_" + derived.removeprefix(
+            "d_"
+        )  # it is an agent's entry, so it needs an id outside of the service's form
         new_headers = {**original, h.MSG_ID: message_id(letter.workspace_id, fresh)}
         if not isinstance(event, EntryRecorded):
             return body, new_headers
@@ -216,9 +222,9 @@ class DeadLetters:
         return orjson.dumps(record), new_headers
 
     async def _record(self, workspace_id: str, payload: ControlPayload, *, entry_id: str, **fields: Any) -> None:
-        """Record a decision once; under a minted id if the derived one is taken, so that this never stops folding.
+        """Record a decision once; if the derived id is already used, under a random id, so that folding never stops.
 
-        The fold knows a parking by projection and sequence, so recording it twice changes nothing.
+        The fold identifies a parking by projection and sequence, so that a second record changes nothing.
         """
         try:
             await self._journal.record(workspace_id, payload, entry_id=entry_id, **fields)
@@ -247,7 +253,23 @@ class DeadLetters:
 
 
 _NO_MESSAGE: Final = (10_037, 10_043)
-"""JetStream's err_codes of a delete that finds no message."""
+"""JetStream's err_codes of a delete that finds no message; newer servers answer with a general one and these words."""
+
+
+async def delete_message(messages: JetStreamContext, stream: str, seq: int) -> None:
+    """Delete a message; the broker overwrites its bytes. Does nothing if it is gone.
+
+    Raises:
+        BrokerUnavailable: If the broker does not answer.
+    """
+    try:
+        await messages.delete_msg(stream, seq)
+    except APIError as error:
+        gone = error.err_code in _NO_MESSAGE or "no message found" in (error.description or "")
+        if not gone:
+            raise BrokerUnavailable(f"the message at {seq} could not be deleted: {error.description}") from None
+    except (NatsError, TimeoutError) as error:
+        raise BrokerUnavailable(f"the message at {seq} could not be deleted: {error}") from None
 
 
 def workspace_of(subject: str) -> str:
@@ -275,7 +297,7 @@ ORDER BY seq DESC, projection LIMIT {_MOST}
 
 
 class Letters:
-    """Lists dead letters from the views, and settles those that DEADLETTER keeps."""
+    """Lists dead letters from the views, and settles the letters in DEADLETTER."""
 
     def __init__(self, node: Node) -> None:
         self._views = node.views
@@ -289,7 +311,7 @@ class Letters:
         return ops.DeadLettersAnswer(dead_letters=tuple(shown))
 
     async def _bodies(self) -> dict[tuple[str, int], str]:
-        """Projection and sequence → beginning of the body, of what DEADLETTER keeps; empty if the broker is away."""
+        """Projection and sequence → beginning of the body of letters in DEADLETTER; empty if the broker is unavailable."""
         bodies: dict[tuple[str, int], str] = {}
         with contextlib.suppress(BrokerUnavailable):
             async for letter in self._kept.kept():
@@ -304,7 +326,7 @@ class Letters:
 
         Raises:
             NotFound: If no event is parked at ``seq``.
-            RefusedByOneView: If all other views have it, unless forced.
+            RefusedByOneView: If all other views have folded the event, unless ``force`` is set.
         """
         letter = (await self._parked(caller, request.seq))[0]
         if letter.projection not in BEFORE_VIEWS and not request.force:

@@ -1,6 +1,6 @@
 """Long operations on a running node: rebuild, salvage, verify and backup.
 
-Invariant: one long operation at a time; progress is reported as it happens and the last record holds the result.
+Invariant: one long operation at a time; progress is reported at once, and the last record is the result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The state of the node: the body of ``/v1/status``, the reasons of ``/readyz``, the gauges of ``/metrics``.
 
-Invariant: every figure is read from its part when it is asked for, and a failure is named with its beginning. Figures of a
-workspace are shown to its tokens only.
+Invariant: every figure is read from its part on request, and a failure is shown with the time of its beginning. Figures
+of a workspace are shown only to its tokens.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LETTERS: Final = """(
                                  AND again.version = now.version AND again.seq = letter.seq)
            ) THEN 'folded' ELSE state END AS state
     FROM dead_letters AS letter)"""
-"""The dead letters; ``folded`` is one whose event another version of the view has taken in its place since."""
+"""The dead letters; in state ``folded``, a later version of the view has folded the event in its place."""
 
 _COUNTS: Final = f"""
 SELECT (SELECT count(*) FROM journal_entries WHERE $1 IS NULL OR workspace_id = $1),
@@ -67,7 +67,7 @@ _GAUGES: Final = {
     "context_stale_facts": ("context", "stale"),
     "context_drops": ("context", "dropped"),
 }
-"""Gauge → the part and its figure; of a list the length, of a text whether there is one."""
+"""Gauge → part and figure; a list counts by its length, a text as 1 if present."""
 
 
 def as_json(value: Any) -> Any:
@@ -86,13 +86,13 @@ def as_json(value: Any) -> Any:
 
 
 def disk_figures(data_dir: Path) -> dict[str, int]:
-    """Bytes of the disk of a data directory: free, in all, and the least that must be free."""
+    """Bytes of a data directory's disk: free, total, and the minimum that must be free."""
     disk = shutil.disk_usage(data_dir)
     return {"free_bytes": disk.free, "total_bytes": disk.total, "floor_bytes": FREE_DISK_FLOOR_BYTES}
 
 
 def space_trouble(data_dir: Path) -> str | None:
-    """That the disk is nearly full, None if it is not."""
+    """A sentence if the disk is nearly full, else None."""
     free, floor = shutil.disk_usage(data_dir).free, FREE_DISK_FLOOR_BYTES
     if free >= floor:
         return None
@@ -103,8 +103,8 @@ class NodeStatus:
     """Status, readiness and gauges of a node.
 
     Args:
-        views: Where entries, vectors and dead letters are counted.
-        parts: What the node consists of.
+        views: The views, in which entries, vectors and dead letters are counted.
+        parts: The parts of the node.
         projections: Name → version of each.
         memory: Sweeps of a workspace (None: of all) and, if the second argument is true, the node's logs; blocking.
         provider: Health of the memory provider of a workspace (None: of all); answers within a second.
@@ -136,8 +136,8 @@ class NodeStatus:
 
         Args:
             workspace_id: Show figures of this workspace alone; None for all.
-            counts: Whether to show how much the workspace holds: to OWNER and ADMIN.
-            node: Whether to show the figures of the node's parts: to an OWNER of all workspaces.
+            counts: Whether to show counts of the workspace's content, for OWNER and ADMIN.
+            node: Whether to show the figures of the node's parts, for an OWNER of all workspaces.
         """
         problems = self.not_ready()
         body: dict[str, Any] = {
@@ -176,7 +176,7 @@ class NodeStatus:
         return shown
 
     async def gauges(self) -> dict[str, float]:
-        """Figures for Prometheus by name (``crew_journal_…``); no workspace, agent or id in them."""
+        """Figures for Prometheus by name (``crew_journal_…``), without workspaces, agents or ids."""
         parts = as_json(await self._parts.figures("embedder", *{part for part, _ in _GAUGES.values()}))
         counts = await asyncio.to_thread(self._counts, None)
         view_seq = self._views.view_seq()
@@ -194,7 +194,7 @@ class NodeStatus:
         }
 
     def _health(self) -> dict[str, float]:
-        """How many workspaces are in each band by their latest snapshot, and the worst score; none without snapshots."""
+        """The number of workspaces in each health band, by latest snapshot, and the worst score; empty if none."""
         rows = {band: (float(count), score) for band, count, score in self._views.rows(_HEALTH)}
         if not rows:
             return {}

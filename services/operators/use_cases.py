@@ -1,8 +1,8 @@
 """The use-cases of operator models: the statements of a person, forgetting them, and the person's consent.
 
-Invariant: a person is named by the keyed hash; their own name is not stored here. OWNER, ADMIN and tokens that were granted
-to speak for the person may ask; an answer waits until the views have folded the change. Nothing is decided about a
-person while the key of the hash is another than the journal's.
+Invariant: a person is identified by the keyed hash of the name; the name itself is not stored here. OWNER, ADMIN and
+tokens that may speak for the person are allowed; an answer waits until the views have folded the change. While the
+node's key differs from the journal's, no decision about a person is accepted.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Operators:
     def opener(self, caller: Caller, user: str, agent_id: str | None, session: str | None, seq: int = NOW) -> Opener:
         """The profile of the person who opened a session with an agent, for a prompt; blocking.
 
-        Without what is known about the person if the caller may not read it: it neither administers nor speaks for the
-        person, and the session was not opened by the person in their own words.
+        The profile is empty if the caller may not read it: if it is neither OWNER nor ADMIN, does not speak for the
+        person, and the person did not open the session in their own words.
 
         Args:
             caller: Who asks.
@@ -80,7 +80,7 @@ class Operators:
         return opened_by is not None and self.slug(caller.workspace_id, opened_by) == slug
 
     def figures(self) -> dict[str, str | None]:
-        """For ``status``: what is wrong with the key that names people; blocking."""
+        """For ``status``: the problem of the key with which people's names are hashed; blocking."""
         return {"error": KEY_CHANGED if self._key_changed() else None}
 
     def _key_changed(self) -> bool:
@@ -134,7 +134,7 @@ class Operators:
         return await self._change(caller, person, payload, f"forget {request.key or 'all keys'} of an operator")
 
     async def consent(self, caller: Caller, request: ops.ConsentRequest) -> ops.OperatorChangedAnswer:
-        """Record consent or its withdrawal, which removes model, cards and what agents wrote; raises as ``show``."""
+        """Record consent or its withdrawal, which removes model, cards and agents' notes; raises as ``show``."""
         _check(caller, request.user)
         person = await self._person(caller.workspace_id, request.user)
         granted = request.decision == "granted"
@@ -165,14 +165,14 @@ class Operators:
         return answer.model_copy(update={"slug": await asyncio.to_thread(self.slug, caller.workspace_id, request.user)})
 
     async def delete(self, caller: Caller, request: ops.DeleteOperatorRequest) -> ops.OperatorChangedAnswer:
-        """Remove model, cards, what agents wrote, and consent; raises as ``show``."""
+        """Remove model, cards, agents' notes, and consent; raises as ``show``."""
         _check(caller, request.user)
         person = await self._person(caller.workspace_id, request.user)
         answer = await self._change(caller, person, OperatorDeleted(subject_hash=person), "an operator was deleted")
         return await self._retract_notes(caller, request.user, answer)
 
     async def replace_key(self, caller: Caller, _asked: ops.ReplaceSubjectKeyRequest) -> ops.SubjectKeyReplacedAnswer:
-        """Use the present key instead of one that was lost; models, consents and names of all workspaces are removed.
+        """Replace a lost key by the current one; models, consents and names of all workspaces are removed.
 
         Raises:
             InvalidQuery: If the present key is the journal's.
@@ -191,7 +191,7 @@ class Operators:
         """``_hash``.
 
         Raises:
-            Unavailable: If the journal names people by another key.
+            Unavailable: If the journal uses another key.
         """
         if await asyncio.to_thread(self._key_changed):
             raise Unavailable(KEY_CHANGED, hint=KEY_CHANGED_FIX)
@@ -206,7 +206,7 @@ class Operators:
     async def _retract_notes(
         self, caller: Caller, user: str, answer: ops.OperatorChangedAnswer
     ) -> ops.OperatorChangedAnswer:
-        """Retract what agents wrote about the person under the slug or the person's name."""
+        """Retract agents' notes about the person, under the slug or the person's name."""
         named = [caller.workspace_id, answer.slug, user]
         operator = caller.principal.model_copy(update={"role": Role.ADMIN, "workspace_id": caller.workspace_id})
         retracted, failed = 0, 0

@@ -1,8 +1,9 @@
 """Files, moves, deletes, restores and imports drawers on request; writes the diary and the identity.
 
-Invariants: a write returns once the views show it. The author of a drawer is that of the token, which the entry bears;
-``services/authorship`` decides who may change a drawer, and a diary is its agent's. Of two filings of one text at a place
-one is recorded, because the id of the entry follows from the drawer and from when it was last removed.
+Invariants: a write returns once the views show it. The author of a drawer comes from the token and is recorded in the
+entry; ``services/authorship`` decides who may change a drawer; a diary belongs to its agent. If the same text is filed
+twice at the same place, only one filing is recorded, because the entry's id is derived from the drawer's id and the
+sequence of its last removal.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from .reading import no_drawer
 from .rows import Drawer, DrawerReader
 
 LEAST_CONFIDENCE: Final = 0.5
-"""A drawer whose classifier is less confident is ``general``."""
+"""Minimum confidence of the classifier; below it, a drawer gets the type ``general``."""
 USER_WING: Final = "user"
 """Wing of a drawer that is filed without one."""
 _ID_NAME: Final = "palace_filing"
@@ -69,13 +70,13 @@ class PalaceFiling:
         self.one_at_a_time = asyncio.Lock()
 
     async def add(self, caller: Caller, request: ops.AddDrawerRequest) -> AddDrawerAnswer:
-        """File a text; one that is there already stays as it is.
+        """File a text; if it is already filed, the drawer does not change.
 
         Raises:
             InvalidRequest: If the text is noise.
             NotAllowed: If ``added_by`` names another author, and the caller is neither OWNER nor ADMIN.
-            PalaceFull: If the workspace has as many drawers as it may have.
-            BrokerUnavailable: If it could not be recorded.
+            PalaceFull: If the workspace has the maximum number of drawers.
+            BrokerUnavailable: If the change could not be recorded.
         """
         if is_noise(request.content):
             raise _noise("content")
@@ -95,16 +96,16 @@ class PalaceFiling:
         )
         try:
             return await self._file(caller, filed)
-        except EntryConflict:  # another node was first, under another name or place
+        except EntryConflict:  # another node recorded it first, with another name or place
             return _answer(filed, "already filed")
 
     async def put(self, caller: Caller, request: ops.PutDrawerRequest) -> AddDrawerAnswer:
         """File a text under the caller's own id.
 
         Raises:
-            EntryConflict: If another text is filed under it.
-            PalaceFull: If the workspace has as many drawers as it may have.
-            BrokerUnavailable: If it could not be recorded.
+            EntryConflict: If another text is filed under this id.
+            PalaceFull: If the workspace has the maximum number of drawers.
+            BrokerUnavailable: If the change could not be recorded.
         """
         wing, _, room = (request.category or USER_WING).partition("/")
         filed = DrawerFiled(
@@ -119,12 +120,12 @@ class PalaceFiling:
         return await self._file(caller, filed)
 
     async def write_diary(self, caller: Caller, request: ops.DiaryWriteRequest) -> DiaryWriteAnswer:
-        """Write into a diary; an entry that is written twice is kept twice.
+        """Write into a diary; the same text written twice gives two entries.
 
         Raises:
             NotAllowed: If it is another agent's diary, and the caller is neither OWNER nor ADMIN.
-            PalaceFull: If the workspace has as many drawers as it may have.
-            BrokerUnavailable: If it could not be recorded.
+            PalaceFull: If the workspace has the maximum number of drawers.
+            BrokerUnavailable: If the change could not be recorded.
         """
         _check_own_name(caller, request.agent_name, "agent_name")
         hall, room, entry_id = agent_slug(request.agent_name), request.topic or DIARY, mint_entry_id()
@@ -159,12 +160,13 @@ class PalaceFiling:
         return DeleteDrawerAnswer(deleted=True, info="deleted; it can be restored", seq=seq)
 
     async def restore(self, caller: Caller, request: ops.RestoreDrawerRequest) -> DrawerAnswer:
-        """Let a drawer count again; one that failed is classified again.
+        """Restore a drawer; if its classification had failed, it is classified again.
 
         Raises:
-            NotFound: If there never was such a drawer.
-            NotAllowed: If the caller may not change it, or an OWNER or ADMIN deleted it and the caller is neither.
-            PalaceFull: If the workspace has as many drawers as it may have.
+            NotFound: If no such drawer was ever filed.
+            NotAllowed: If the caller may not change it, or if an OWNER or ADMIN deleted it and the caller is not OWNER
+                or ADMIN.
+            PalaceFull: If the workspace has the maximum number of drawers.
         """
         async with self.one_at_a_time:
             known = await self._drawers.latest(caller.workspace_id, request.drawer_id)
@@ -186,9 +188,9 @@ class PalaceFiling:
         """Move a drawer, or set its type or importance.
 
         Raises:
-            InvalidRequest: If nothing is to change.
+            InvalidRequest: If the request changes nothing.
             NotFound: If there is no such drawer.
-            NotAllowed: If the caller may not change it, or it would enter another agent's diary.
+            NotAllowed: If the caller may not change it, or the drawer would be moved into another agent's diary.
         """
         given = request.model_dump(exclude={"workspace_id"}, exclude_none=True)
         if len(given) == 1:
@@ -208,7 +210,7 @@ class PalaceFiling:
         return InfoAnswer(info="the identity is set", seq=seq)
 
     async def ingest(self, caller: Caller, request: ops.PalaceIngestRequest) -> InfoAnswer:
-        """Ask that chat entries that are not filed yet are filed."""
+        """Request that chat entries that are not filed yet are filed."""
         seq = await self._record(caller, PalaceIngestAsked(since_seq=request.since_seq), "is asked for", "an ingestion")
         return InfoAnswer(info="the reactor palace_ingest files what is not filed yet", seq=seq)
 
@@ -250,16 +252,16 @@ class PalaceFiling:
 
 
 async def without_secrets(node: Node, caller: Caller, text: str, field: str) -> str:
-    """A text as it may be stored, before its id is made of it.
+    """Treat the credentials in a text before an id is derived from it.
 
     Raises:
-        InvalidRequest: If it holds credentials and the workspace refuses those.
+        InvalidRequest: If the text has credentials and the workspace refuses credentials.
     """
     return await storable(node.journal, caller.workspace_id, text, field, CONTENT_CHARS)
 
 
 def filing_id(caller: Caller, filed: DrawerFiled, known: Drawer | None) -> str:
-    """The id of the entry that files a drawer: one until it is removed, so that of two filings one is recorded."""
+    """The id of the entry that files a drawer; the same until the drawer is removed, so that repeats are recorded once."""
     removed_at = 0 if known is None else known.row.until_seq or known.row.since_seq
     return derived_id(_ID_NAME, _ID_VERSION, f"{caller.workspace_id}/{filed.drawer_id}/{removed_at}")
 
@@ -282,7 +284,7 @@ def _check_author(caller: Caller, known: Drawer) -> None:
 
 
 def _check_own_name(caller: Caller, name: str | None, field: str) -> None:
-    """Refuse a name that is not that of the token's agent; OWNER and ADMIN name whom they want."""
+    """Refuse a name other than the token's agent; OWNER and ADMIN may use any name."""
     own = caller.principal.agent_id
     if name is None or caller.administers or own is None or agent_slug(name) == agent_slug(own):
         return
@@ -298,7 +300,7 @@ def _noise(field: str) -> InvalidRequest:
     return InvalidRequest((FieldProblem(field, "is too short, or only a greeting, thanks or the like", fix),))
 
 
-# Imports drawers of another store under the ids that they have there.
+# Imports drawers of another store with their ids.
 
 
 class PalaceImport:
@@ -310,10 +312,10 @@ class PalaceImport:
         self._one_at_a_time = node.use(PalaceFiling).one_at_a_time
 
     async def run(self, caller: Caller, request: ImportDrawersRequest) -> ImportDrawersAnswer:
-        """File drawers, or answer the outcome of each without filing.
+        """File drawers, or only report the result for each drawer.
 
         Raises:
-            BrokerUnavailable: If one could not be recorded; those before it are.
+            BrokerUnavailable: If a drawer could not be recorded; the drawers before it are recorded.
         """
         outcomes: dict[str, ImportedDrawerAnswer] = {}
         seq = None
@@ -350,7 +352,7 @@ class PalaceImport:
             entry_id = filing_id(caller, filed, known)
             summary = f"{drawer.drawer_id} is imported"
             decided = await self._node.decide(caller, filed, summary, entry_id=entry_id, **caller.author_fields)
-        except EntryConflict:  # another node was first
+        except EntryConflict:  # another node recorded it first
             return None
         return decided.seq
 

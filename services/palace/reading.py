@@ -16,7 +16,6 @@ from ...schemas.palace import operations as ops
 from ...schemas.palace.layers import (
     ESSENTIAL_DRAWERS,
     ChatMessage,
-    FoundDrawer,
     LayerDrawer,
     WorkspaceIdentity,
     render_context,
@@ -46,9 +45,11 @@ from ...schemas.palace.operations import (
     WingRooms,
 )
 from ...schemas.palace.rules import DIARY, agent_slug
+from ...schemas.palace.tables import DrawerRow
 from ...schemas.recall.events import MemorySearched
 from ..desk import Caller
 from ..node import Answers, Node
+from .drawer_index import HotDrawer
 from .rows import Drawer, DrawerReader, shown_text
 from .searching import DrawerSearch, RankedDrawer
 
@@ -94,18 +95,7 @@ class PalaceReading:
     async def render(self, caller: Caller, request: PalaceRenderRequest) -> PalaceTextAnswer:
         """Drawers that answer the query as a text."""
         hits, receipt = await self._found(caller, request)
-        drawers = [
-            FoundDrawer(
-                hit.drawer.drawer_id,
-                hit.drawer.wing,
-                hit.drawer.room,
-                hit.content,
-                hit.score,
-                hit.drawer.author_text,
-                hit.drawer.source_file,
-            )
-            for hit in hits
-        ]
+        drawers = [_layer_drawer(hit.drawer, hit.content, hit.drawer.author_text, hit.score) for hit in hits]
         return _text(render_search(request.query, drawers), receipt)
 
     async def _found(self, caller: Caller, request: ops.PalaceSearchRequest) -> tuple[list[RankedDrawer], str | None]:
@@ -189,24 +179,14 @@ class PalaceReading:
         important = await self._search.important(
             caller.workspace_id, request.wing, ESSENTIAL_DRAWERS, request.min_seq or 0
         )
-        drawers = [
-            LayerDrawer(
-                drawer.drawer_id,
-                drawer.room,
-                text,
-                drawer.importance,
-                drawer.filed_ms,
-                drawer.author_text,
-                drawer.source_file,
-            )
-            for drawer, text in important
-        ]
+        drawers = [_layer_drawer(drawer, text, drawer.author_text) for drawer, text in important]
         return await self._drawers.identity(caller.workspace_id), drawers
 
     async def recall(self, caller: Caller, request: ops.PalaceRecallRequest) -> PalaceTextAnswer:
         """Drawers of a place as a text."""
         drawers = await self._drawers.listed(caller.workspace_id, request.wing, request.room, limit=request.limit)
-        return _text(render_recall([_told(drawer) for drawer in drawers], request.wing, request.room))
+        shown = [_layer_drawer(drawer.row, drawer.row.content, drawer.author_text) for drawer in drawers]
+        return _text(render_recall(shown, request.wing, request.room))
 
     async def _rooms(self, caller: Caller, wing: str | None = None) -> tuple[RoomCount, ...]:
         rooms = await self._drawers.rooms(caller.workspace_id, wing)
@@ -277,10 +257,9 @@ def _wings(rooms: tuple[RoomCount, ...]) -> tuple[WingCount, ...]:
     return tuple(WingCount(wing=wing, count=count) for wing, count in ordered)
 
 
-def _told(drawer: Drawer) -> LayerDrawer:
-    row = drawer.row
+def _layer_drawer(row: DrawerRow | HotDrawer, content: str, author: str, score: float = 0.0) -> LayerDrawer:
     return LayerDrawer(
-        row.drawer_id, row.room, row.content, row.importance, row.filed_ms, drawer.author_text, row.source_file
+        row.drawer_id, row.room, content, row.importance, row.filed_ms, author, row.source_file, row.wing, score
     )
 
 

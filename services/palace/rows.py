@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from ...schemas.context.assembler import notice_of
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import format_ms
@@ -25,6 +24,7 @@ from ...schemas.palace.tables import (
     UPKEEP,
     DrawerRow,
 )
+from ...schemas.prompt.assembler import notice_of
 from ...schemas.text.injection import finding_in
 from ..authorship import Author
 from ..desk import Caller
@@ -52,7 +52,7 @@ _IDENTITY: Final = f"""SELECT content, author_agent, author_type, author_name FR
 
 @dataclass(frozen=True, slots=True)
 class Drawer:
-    """A drawer, how often it was read, and what the cold path found in it."""
+    """A drawer, the number of its reads, and the results of the background classification."""
 
     row: DrawerRow
     access_count: int
@@ -73,17 +73,17 @@ class Drawer:
 
     @property
     def author(self) -> Author:
-        """Who filed it."""
+        """The author of the drawer."""
         row = self.row
         return Author(row.author_type, row.author_name or None, row.added_by_agent or None, row.author_crew)
 
     @property
     def author_text(self) -> str:
-        """Who filed it, for an answer."""
+        """The author's name for an answer."""
         return drawer_author(self.row.added_by_agent, self.row.author_type, self.row.author_name)
 
     def answer(self, caller: Caller) -> DrawerAnswer:
-        """The drawer as an answer to a caller; it may have to be scanned, which takes 0.5 to 2 µs a character."""
+        """The drawer as an answer to a caller; may scan the text, which takes 0.5 to 2 µs per character."""
         row = self.row
         text = shown_text(caller, row.drawer_id, row.content, row.summary)
         read = None if self.last_accessed_ms is None else format_ms(self.last_accessed_ms)
@@ -121,7 +121,7 @@ class DrawerReader:
         return [PlaceCount(wing, room, hall or "", drawers) for wing, room, hall, drawers in rows]
 
     async def latest(self, workspace_id: str, drawer_id: str) -> Drawer | None:
-        """A drawer as it is, or as it was when it was removed."""
+        """The current state of a drawer, or its last state before it was removed."""
         rows = await self._rows(_LATEST, [workspace_id, drawer_id])
         return _drawer(rows[0]) if rows else None
 
@@ -137,7 +137,7 @@ class DrawerReader:
         limit: int,
         offset: int = 0,
     ) -> list[Drawer]:
-        """Live drawers of a place, newest first; only those that an agent filed, or that are from a source."""
+        """Live drawers of a place, newest first; optionally only those of an agent or a source."""
         params = {**_place(workspace_id, wing, room, hall, agent, source), "limit": limit, "offset": offset}
         return [_drawer(row) for row in await self._rows(_LISTED, params)]
 
@@ -169,7 +169,7 @@ class DrawerReader:
 
 @dataclass(frozen=True, slots=True)
 class ShownText:
-    """The text of a drawer and its summary as a caller may read them, and what the scanners block in them."""
+    """The text and summary of a drawer that a caller may read, and the scanners' finding."""
 
     content: str
     summary: str
@@ -177,7 +177,7 @@ class ShownText:
 
 
 def shown_text(caller: Caller, named: str, content: str, summary: str = "", *, what: str = "drawer") -> ShownText:
-    """A drawer's text or a tunnel's label: a notice in its place if the scanners block it and no operator reads it."""
+    """A drawer's text or a tunnel's label; a notice instead if the scanners block it and the caller is not an operator."""
     finding = _finding(content) or (_finding(summary) if summary else None)
     if finding is None or caller.administers:
         return ShownText(content, summary, finding)

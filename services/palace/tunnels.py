@@ -1,6 +1,6 @@
 """Explicit tunnels between two rooms, with their strength, and walks through the graph of the palace.
 
-Invariant: strength is computed at reading, from what the events say and the time of the request; nothing is rewritten.
+Invariant: strength is computed on reading, from the events and the time of the request; no row is updated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..node import Answers, Decided, Node
 from .rows import Drawer, DrawerReader, shown_text
 
 MOST_TUNNELS: Final = 1_000
-"""Tunnels of a workspace; people and agents create them one by one."""
+"""Maximum number of tunnels of a workspace; people and agents create them one by one."""
 _PREVIEW_CHARS: Final = 300
 _READ: Final = f"SELECT {', '.join(TunnelRow._fields)} FROM {TUNNELS} WHERE workspace_id = ?"
 
@@ -49,8 +49,8 @@ class Tunnels:
 
         Raises:
             InvalidRequest: If both are the same room.
-            NotFound: If one of the rooms holds no drawer, or a drawer that is named does not exist.
-            PalaceFull: If the workspace has as many tunnels as it may have.
+            NotFound: If a room has no drawer, or a named drawer does not exist.
+            PalaceFull: If the workspace has the maximum number of tunnels.
         """
         source = TunnelEnd(wing=request.source_wing, room=request.source_room, drawer_id=request.source_drawer_id)
         target = TunnelEnd(wing=request.target_wing, room=request.target_room, drawer_id=request.target_drawer_id)
@@ -92,7 +92,7 @@ class Tunnels:
         return ops.TunnelDeletedAnswer(deleted=True, info="deleted", seq=seq)
 
     async def follow(self, caller: Caller, request: ops.FollowTunnelsRequest) -> ops.FollowTunnelsAnswer:
-        """What is at the other ends of a room's tunnels; records that they were followed."""
+        """The drawers at the other ends of a room's tunnels; records that the tunnels were followed."""
         here = (request.wing, request.room)
         ends = []
         for explicit_tunnel in await self.explicit(caller, request.wing):
@@ -192,7 +192,7 @@ def _shown(caller: Caller, row: TunnelRow, now_ms: int) -> ops.ExplicitTunnel:
 
 _SUGGESTED: Final = 5
 _CUTOFF: Final = 0.4
-"""Least similarity of a suggested name (``difflib``); 0.6, its default, misses ``auth`` for ``authentication``."""
+"""Minimum similarity of a suggested name (``difflib``); the default of 0.6 misses ``auth`` for ``authentication``."""
 
 
 class Navigation:

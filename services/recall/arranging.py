@@ -9,10 +9,12 @@ neither "approved" and "rejected" nor two invoices become one. The newest entry 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Protocol
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -244,33 +246,19 @@ class Shown(NamedTuple):
         }
 
 
-class Worded(Protocol):
-    """What has a text that is compared: an entry, or another memory."""
-
-    @property
-    def summary(self) -> str:
-        """The text."""
-
-    @property
-    def payload(self) -> Mapping[str, Any]:
-        """May have further texts."""
-
-
 class ComparedText:
-    """The parts of an entry that are compared.
+    """A text that is compared with others.
 
-    ``_begins`` is the first two letters of the content words, which stemming leaves as they are, but for "dying" and
-    "die": few entries need a further comparison.
+    ``begins`` is the first two letters of the content words, which stemming leaves as they are, but for "dying" and
+    "die": of two repeats, one has all that the other has, so that few texts need a further comparison.
     """
 
-    def __init__(self, record: Worded, analyzer: Analyzer) -> None:
-        more = [part for name in _TEXTS if isinstance(part := record.payload.get(name), str)]
-        whole = "\n".join((record.summary, *more))
+    def __init__(self, whole: str, analyzer: Analyzer) -> None:
         self.text, self._rest = whole[:COMPARED_CHARS], whole[COMPARED_CHARS:]
         self._analyzer = analyzer
         self._tokens = tokens_of(self.text)
         begins = " ".join([word[:2] for word in {*self._tokens} - STOP_WORDS])
-        self._begins = frozenset(begins.replace("y", "i").split(" "))
+        self.begins = frozenset(begins.replace("y", "i").split(" "))
 
     @cached_property
     def _folded(self) -> str:
@@ -283,7 +271,7 @@ class ComparedText:
 
     def repeats(self, other: ComparedText) -> bool:
         """Whether both say the same."""
-        if not (self._begins <= other._begins or other._begins <= self._begins) or self._rest != other._rest:
+        if not (self.begins <= other.begins or other.begins <= self.begins) or self._rest != other._rest:
             return False
         if self._folded == other._folded:
             return True
@@ -292,6 +280,43 @@ class ComparedText:
             return False
         rest = iter(many)
         return all(word in rest for word in few) and marks_of(self.text) == marks_of(other.text)
+
+
+class KnownTexts:
+    """Texts that are kept, by the two rarest beginnings of words in each: these lead to the texts that may repeat it.
+
+    Args:
+        texts: All that will be looked for or kept.
+    """
+
+    def __init__(self, texts: Iterable[ComparedText]) -> None:
+        self._held = Counter(chain.from_iterable(text.begins for text in texts))
+        self._kept: list[tuple[ComparedText, int]] = []
+        self._by_rarest: dict[str, list[tuple[str, int]]] = {}
+        self._by_begin: dict[str, set[int]] = {}
+
+    def find(self, text: ComparedText) -> int | None:
+        """The place of the first text kept that says the same."""
+        first, second = self._rarest(text)
+        begins, nothing = text.begins, set[int]()
+        candidates = self._by_begin.get(first, nothing) & self._by_begin.get(second, nothing)
+        candidates |= {at for begin in begins for other, at in self._by_rarest.get(begin, ()) if other in begins}
+        kept = (self._kept[at] for at in sorted(candidates))
+        return next((place for other, place in kept if other.repeats(text)), None)
+
+    def keep(self, text: ComparedText, place: int) -> None:
+        """Add a text at a place."""
+        first, second = self._rarest(text)
+        self._by_rarest.setdefault(first, []).append((second, len(self._kept)))
+        for begin in text.begins:
+            self._by_begin.setdefault(begin, set()).add(len(self._kept))
+        self._kept.append((text, place))
+
+    def _rarest(self, text: ComparedText) -> tuple[str, str]:
+        """The rarest one and the next; twice the same in a text that has one alone."""
+        held = self._held
+        order = sorted([(held[begin], begin) for begin in text.begins])
+        return order[0][1], order[min(1, len(order) - 1)][1]
 
 
 def arranged(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:
@@ -314,15 +339,22 @@ def _distinct(hits: Sequence[Shown], analyzer: Analyzer) -> list[tuple[Shown, Sh
     """The best hit of each group of repeats, and the hit that stands for the group."""
     if len(hits) == 1:
         return [(hits[0], hits[0])]
-    groups: list[tuple[ComparedText, list[Shown]]] = []
-    for hit in hits:
-        text = ComparedText(hit.record, analyzer)
-        same = next((members for known, members in groups if known.repeats(text)), None)
-        if same is None:
-            groups.append((text, [hit]))
+    texts = [ComparedText(text_of(hit.record), analyzer) for hit in hits]
+    known, groups = KnownTexts(texts), list[list[Shown]]()
+    for hit, text in zip(hits, texts, strict=True):
+        place = known.find(text)
+        if place is None:
+            known.keep(text, len(groups))
+            groups.append([hit])
         else:
-            same.append(hit)
-    return [(members[0], members[0] if len(members) == 1 else _one_of(members)) for _, members in groups]
+            groups[place].append(hit)
+    return [(members[0], members[0] if len(members) == 1 else _one_of(members)) for members in groups]
+
+
+def text_of(record: HitRecord) -> str:
+    """What of an entry is compared with other texts."""
+    more = (record.payload.get(name) for name in _TEXTS)
+    return "\n".join((record.summary, *(part for part in more if isinstance(part, str))))
 
 
 def _one_of(members: Sequence[Shown]) -> Shown:

@@ -27,7 +27,7 @@ from ...schemas.text.word_rarity import weight_of
 from ..index.query_embedding import QueryVector
 from ..index.scope import RecallScope
 from ..index.vectors import Vectors
-from .arranging import ComparedText, Shown
+from .arranging import ComparedText, Shown, text_of
 from .asking import Query
 from .evidence import Judgement
 
@@ -122,11 +122,6 @@ class FoundText:
     def summary(self) -> str:
         """The line that is compared with other texts."""
         return self._parts[1]
-
-    @property
-    def payload(self) -> Mapping[str, Any]:
-        """Nothing further is compared."""
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +314,7 @@ def _without_repeats(hits: Sequence[Shown | ShownText], analyzer: Analyzer, k: i
         if len(kept) == k:
             break
         is_text = isinstance(hit, ShownText)
-        text = ComparedText(hit.found if isinstance(hit, ShownText) else hit.record, analyzer)
+        text = ComparedText(hit.found.summary if isinstance(hit, ShownText) else text_of(hit.record), analyzer)
         same = None
         if _standing(hit) is None:
             same = next(

@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
 from ...schemas.core.principal import Principal
+from ...schemas.core.timestamps import day_of
+from ...schemas.prompt.assembler import REDACTED
 from ...schemas.recall.operations import (
     LEXICAL_ONLY,
     NO_VECTORS,
@@ -27,7 +29,7 @@ from ...schemas.recall.operations import (
     RenderedHit,
     RenderRequest,
 )
-from ...schemas.recall.render import REDACTED_TYPE, BlockLine, PromptHit, brief_lines, fenced, render
+from ...schemas.recall.render import BlockLine, PromptHit, brief_lines, fenced, render
 from ...schemas.standing.operations import Standing, State
 from ...schemas.text.injection import finding_in
 from .recall import RecallService
@@ -41,7 +43,6 @@ _BY_WORDS_ONLY: Final = "Nothing was found by its words; the search by meaning i
 _T = TypeVar("_T")
 NONCE_BYTES: Final = 12
 """Random bytes of a nonce, so that an entry cannot contain it."""
-DATE_CHARS: Final = len("2026-11-21")
 OFF_LOOP_CHARS: Final = 4_000
 """Characters of summaries above which scanning (below 0.5 µs per character) runs in a thread."""
 
@@ -129,7 +130,7 @@ def _memory(hit: RecallHit, standing_text: Callable[[Standing], str]) -> PromptH
         hit.agent_id,
         hit.actor_type,
         hit.actor_id,
-        date=hit.ts[:DATE_CHARS],
+        date=day_of(hit.ts),
         confidence=hit.confidence,
         repeats=hit.repeats + 1,
         standing=None if standing is None else standing_text(standing),
@@ -161,22 +162,20 @@ def _standing_text(standing: Standing) -> str:
     """``until 2026-11-21: superseded by j_1``; ``retracted 2026-11-21 by ada``."""
     if standing.state == State.SUPERSEDED:
         return _until_text(standing)
-    return " ".join(
-        part for part in (standing.state, standing.at[:DATE_CHARS], standing.by and f"by {standing.by}") if part
-    )
+    return " ".join(part for part in (standing.state, day_of(standing.at), standing.by and f"by {standing.by}") if part)
 
 
 def _until_text(standing: Standing) -> str:
     """``until 2026-11-21: superseded by j_1``; an entry in dispute still counts."""
     by = f" by {standing.by}" if standing.by else ""
-    day = standing.at[:DATE_CHARS]
+    day = day_of(standing.at)
     return f"disputed {day}{by}" if standing.state == State.DISPUTED else f"until {day}: {standing.state}{by}"
 
 
 def _brief_hit(hit: RecallHit, line: BlockLine) -> BriefHit:
     return BriefHit(
         entry_id=hit.entry_id,
-        date=hit.ts[:DATE_CHARS],
+        date=day_of(hit.ts),
         who=line.who,
         certainty=hit.certainty,
         standing=line.standing,
@@ -189,7 +188,7 @@ def _rendered_hit(hit: RecallHit, line: BlockLine) -> RenderedHit:
     why = line.redaction
     kept = {name: getattr(hit, name) for name in Hit.model_fields if name != "summary"}
     if line.actor_redacted and hit.actor_id is not None:
-        kept["actor_id"] = REDACTED_TYPE
+        kept["actor_id"] = REDACTED
     if why is not None or (hit.fact is not None and finding_in(f"{hit.fact.subject} {hit.fact.object}") is not None):
         kept |= {"document": None, "drawer": None, "fact": None}
     return RenderedHit(

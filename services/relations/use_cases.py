@@ -1,7 +1,7 @@
 """Asserting and retracting relations between two entries, by people and agents.
 
-Invariant: both entries are looked up with the caller's token first, so the caller relates only entries that it may read and
-learns of no others. A relation is recorded as a control entry and becomes an edge by the fold alone.
+Invariant: both entries are first looked up with the caller's token, so that the caller can relate only entries that it
+may read and learns nothing about others. A relation is recorded as a control entry; only the fold creates the edge.
 """
 
 from __future__ import annotations
@@ -127,15 +127,15 @@ _SAID: Final = f"""SELECT seq, published_ms, entry_type = '{RelationAsserted.ENT
     FROM {ENTRIES} WHERE workspace_id = ? AND control
     AND entry_type IN ('{RelationAsserted.ENTRY_TYPE}', '{RelationRetracted.ENTRY_TYPE}') AND (payload->>'relation') = ?
     AND (payload->>'src_entry_id') = ? AND (payload->>'dst_entry_id') = ?"""
-"""Everything that was ever said of a relation."""
+"""Query for all assertions and retractions of a relation."""
 _ASSERTED_BY: Final = f"""WITH said AS ({_SAID}) SELECT DISTINCT actor_type, actor_id, (SELECT min(published_ms) FROM said)
     FROM said WHERE asserts AND seq > (SELECT coalesce(max(seq), 0) FROM said WHERE NOT asserts)"""
-"""Who has asserted it since it was last retracted, and when it was first spoken of."""
+"""Query for the authors of assertions since the last retraction, and for the time of the first assertion."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """Two entries that the caller may read, in the order the edge is stored, and the crew of both if it is one."""
+    """Two entries that the caller may read, in the stored order of the edge, and their crew if it is the same."""
 
     workspace_id: str
     src_entry_id: str
@@ -162,10 +162,10 @@ class Relations:
         """Record how an entry relates to another one; returns after the ack.
 
         Raises:
-            NotFound: If there is no such entry, or none that the token may see; the two look alike.
-            NotAllowed: If the role may not assert this relation, an OWNER or ADMIN has spoken of it, or the workspace is
-                another.
-            InvalidQuery: If both entries are one.
+            NotFound: If there is no such entry, or the token may not see it; the error is the same.
+            NotAllowed: If the role may not assert this relation, an OWNER or ADMIN has asserted or retracted it, or the
+                workspace is another.
+            InvalidQuery: If both ids name the same entry.
         """
         if request.relation in (SIMILAR, SUPERSEDES) and caller.principal.role is Role.AGENT:
             raise NotAllowed(
@@ -195,12 +195,12 @@ class Relations:
         return _answer(ends, request.relation, RelationState.ASSERTED, request.weight, request.reason, recorded.seq)
 
     async def retract(self, caller: Caller, request: ops.UnrelateRequest) -> ops.RelationAnswer:
-        """Record that a relation is not believed any more; returns after the ack.
+        """Record the retraction of a relation; returns after the ack.
 
         Raises:
-            NotFound: If there is no such relation, or none between entries that the token may see.
-            NotAllowed: If the caller does not administer the workspace and it does not rest on the caller's word alone.
-            InvalidQuery: If both entries are one.
+            NotFound: If there is no such relation between entries that the token may see.
+            NotAllowed: If the caller is neither OWNER nor ADMIN and is not the only author of the relation.
+            InvalidQuery: If both ids name the same entry.
         """
         ends = await self._ends(caller, request)
         edge = ends.edge(request.relation)
@@ -253,9 +253,9 @@ class Relations:
         return await asyncio.to_thread(self._views.rows, _EDGE, edge)
 
     async def _is_its_word(self, caller: Caller, edge: list[str], created_ms: int) -> bool:
-        """Whether the relation rests on the caller's word alone.
+        """Whether the caller is the only author of the relation.
 
-        Asserting a relation again that another caller or a reactor asserted must not give the right to retract it.
+        Repeating the assertion of another caller or of a reactor must not give the right to retract it.
         """
         rows = await asyncio.to_thread(self._views.rows, _ASSERTED_BY, edge)
         kind, actor = caller.acts_as

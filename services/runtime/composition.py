@@ -1,6 +1,6 @@
-"""Makes the node that use-cases share, and the services that the shells expose; the same for a running node and for tests.
+"""Creates the node that use-cases share, and the services for HTTP and MCP; used by a running node and by tests.
 
-Invariant: the stack stops everything that is started here, before the journal.
+Invariant: the stack stops all parts that are started here before the journal is closed.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from ..documents.use_cases import Documents, JournalDocuments
 from ..entries import use_cases as remembering
 from ..entries.live_tail import LiveTail
 from ..entries.queries import JournalQueries
+from ..erasure import use_cases as erasures
 from ..facts import use_cases as graph
 from ..health import use_cases as health
 from ..http.app import App
@@ -91,7 +92,7 @@ from .embedding import Embedding
 async def start_mcp(
     parts: Parts, desk: Desk, journal: Journal, settings: Settings, *, can_write: Callable[[], bool]
 ) -> McpServer:
-    """Start the tools of models and the record of their calls."""
+    """Start the MCP tools and the recording of their calls."""
     tools = Tools(desk, await parts.begin("tool_calls", Audit(journal)), can_write=can_write)
     return await parts.begin("mcp", McpServer(tools, HttpLimits.of(settings).body_bytes))
 
@@ -131,6 +132,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     tokens.ANSWERS,
     link.ANSWERS,
     letters.ANSWERS,
+    erasures.ANSWERS,
     documents.ANSWERS,
     document_reading.ANSWERS,
     administration.ANSWERS,
@@ -163,13 +165,13 @@ def desk_of(node: Node) -> Desk:
 async def start_documents(
     node: Node, parts: Parts, trouble: Callable[[], str | None], choices: ProviderChoices | None = None
 ) -> None:
-    """Make and start them.
+    """Create and start the memory documents.
 
     Args:
-        node: What use-cases share; has them afterwards.
+        node: The node, to which the memory documents are added.
         parts: Shows the search index in ``status``.
-        trouble: Why the broker cannot take a write; None if it can.
-        choices: The store of each workspace; those of the settings if absent.
+        trouble: Returns why the broker cannot accept a write; None if it can.
+        choices: The store of each workspace; by default from the settings.
 
     Raises:
         InvalidQuery: If a document store is not configured completely.
@@ -228,11 +230,11 @@ async def make_node(
     trouble: Callable[[], str | None],
     choices: ProviderChoices | None = None,
 ) -> Node:
-    """Make the node and start what its use-cases share; the caller starts ``Sweeps``, once what follows a tick is up.
+    """Create the node and start its shared parts; the caller starts ``Sweeps`` after the parts that handle ticks.
 
     Args:
         stack: Closes everything.
-        parts: Where each part shows its figures.
+        parts: Collects the figures of the parts.
         views: The views.
         journal: Appends entries.
         writer: Publishes messages.
@@ -240,9 +242,9 @@ async def make_node(
         clock: The time now, UTC.
         subject_key: The key of the hash that names people.
         embedding: The embedding models, started.
-        static_table: The present static table of late interaction, or None.
-        trouble: Why the broker cannot take a write; None if it can.
-        choices: The provider of each workspace; those of the settings if absent.
+        static_table: Returns the current static table of late interaction, or None.
+        trouble: Returns why the broker cannot accept a write; None if it can.
+        choices: The provider of each workspace; by default from the settings.
     """
     queries = JournalQueries(views)
     stack.callback(queries.close)
@@ -308,17 +310,17 @@ async def make_services(
     budgets: Budgets,
     limits: HttpLimits,
 ) -> AppServices:
-    """What the shells expose: every operation with its answer, status, and the tools of models.
+    """The services for HTTP and MCP: handlers of all operations, status, and tools.
 
     Args:
         node: What use-cases share.
-        parts: What the node consists of.
+        parts: The parts of the node.
         tail: The live tail.
         tokens: The tokens.
         operations: Long operations.
         projections: Name → version of each.
         about: Facts for ``status`` that do not change.
-        budgets: What tokens may use up.
+        budgets: The tokens' budgets.
         limits: Bounds of HTTP.
     """
     node.put(TokenRegistry, tokens)

@@ -1,7 +1,7 @@
-"""The node's embedding models: one chosen at start, others added beside it; each observed, probed and closed in one place.
+"""The node's embedding models: one is chosen at the start, others may be added; all are observed, probed and closed here.
 
-Invariant: recall and the reactors share one observed embedder for each model, so health reports its last outcome. The views
-say which models are wanted, so they are the same after a restart.
+Invariant: recall and the reactors share one observed embedder for each model, so health reports its last outcome. The
+wanted models are stored in the views, so that they are the same after a restart.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def broker_figures(broker: ManagedBroker | None, url: str, client: BrokerConnect
 
 
 async def statuses(reactors: Mapping[str, Reactor]) -> dict[str, Mapping[str, Any]]:
-    """How each reactor is doing, by its name; all are asked at once, because each waits for the broker while it is away."""
+    """Name → status of each reactor; queried concurrently, because each waits if the broker is unavailable."""
     parts = dict(reactors)
     return dict(
         zip(parts, map(mapping, await asyncio.gather(*(part.status() for part in parts.values()))), strict=True)
@@ -89,7 +89,7 @@ async def statuses(reactors: Mapping[str, Reactor]) -> dict[str, Mapping[str, An
 
 
 async def stream_section(client: BrokerConnection, views: ViewReader) -> dict[str, Any]:
-    """Head, messages and bytes of JOURNAL; the sequence of the views as head while the broker is away."""
+    """Last sequence, messages and bytes of JOURNAL; while the broker is unavailable, the views' sequence."""
     try:
         return dict(await stream_figures(client))
     except Exception as error:
@@ -97,7 +97,7 @@ async def stream_section(client: BrokerConnection, views: ViewReader) -> dict[st
 
 
 def connection_trouble(client: BrokerConnection) -> str | None:
-    """That the broker is away, None if it is not."""
+    """A sentence if the broker is unavailable, else None."""
     state = client.state
     return None if state.connected else f"the broker is not connected: {state.last_error or 'reconnecting'}"
 
@@ -122,7 +122,9 @@ def show_views(parts: Parts, views: NodeViews, feed: LiveFeed) -> None:
 
 
 _RECORDED_DIM: Final = f"SELECT dim FROM {EMBEDDINGS} WHERE model = ? AND dim > 0 LIMIT 1"
-"""What the journal knows of a model: one that changed under the same name must not mix its vectors in."""
+"""Query for a model's dimensions in the journal, because a changed model with the same name must not mix its vectors
+with the old ones.
+"""
 _STATES: Final = f"SELECT model, state, dropped_seq FROM {EMBEDDING_MODELS}"
 
 _TROUBLES: Final = {
@@ -131,7 +133,7 @@ _TROUBLES: Final = {
     EmbedderBadAnswer.__name__: "answers with something that is not one of its vectors",
     SLOW: "answers queries too late",
 }
-"""What the last outcome means, in words."""
+"""Descriptions of the last outcome."""
 
 
 class Embedding:
@@ -184,7 +186,7 @@ class Embedding:
         )
 
     def start_probing(self) -> None:
-        """Probe every model in the background from now on: loading MiniLM takes a core, which the start needs."""
+        """Probe models in the background from now on; earlier, loading MiniLM would slow down the start."""
         self._probes = True
         for observed in self._running.values():
             self._probe(observed)
@@ -198,7 +200,7 @@ class Embedding:
 
     @property
     def chosen(self) -> ObservedEmbedder | None:
-        """The choice at the start."""
+        """The model chosen at the start."""
         return self._running.get(self.choice.embedder.model_id) if self.choice.embedder is not None else None
 
     @property
@@ -208,7 +210,7 @@ class Embedding:
 
     @property
     def runnable(self) -> Collection[str]:
-        """Models that this node would run as it is set up."""
+        """Models that this node's configuration can run."""
         return runnable_models(self._settings)
 
     def kind_of(self, model: str) -> ModelKind:
@@ -220,7 +222,7 @@ class Embedding:
         return await statuses(self.reactors())
 
     def running(self, model: str) -> Embedder | None:
-        """The embedder of a model, made if there is none yet; None if the node does not embed."""
+        """The embedder of a model, created if necessary; None if the node does not embed."""
         if (known := self._running.get(model)) is not None:
             return known
         if self._settings.embedder == "none":
@@ -238,7 +240,7 @@ class Embedding:
         return self._observe(embedder)
 
     async def release(self, model: str) -> None:
-        """Close a model that is not wanted any more."""
+        """Close a model that is no longer wanted."""
         if (probing := self._probing.pop(model, None)) is not None:
             await end_task(probing)
         if (observed := self._running.pop(model, None)) is not None:
@@ -247,7 +249,7 @@ class Embedding:
     def wanted(self) -> dict[str, int]:
         """Models to be filled, each with the sequence of its last drop (0 if none): blocking.
 
-        The one chosen at the start, all that were added and not dropped, and those active in a workspace.
+        These are the model chosen at the start, added models that were not dropped, and models active in a workspace.
         """
         if self._settings.embedder == "none":
             return {}
@@ -260,7 +262,7 @@ class Embedding:
         return {model: rows[model][1] if model in rows else 0 for model in sorted(wanted)}
 
     def known_dim(self, model: str) -> int | None:
-        """Dimensions that the journal has recorded of a model, None if none are: blocking."""
+        """Dimensions of a model that the journal has recorded, None if there are none; blocking."""
         rows = self._views.rows(_RECORDED_DIM, [model])
         return int(rows[0][0]) if rows else None
 
@@ -274,7 +276,7 @@ class Embedding:
         self._probing[observed.model_id] = asyncio.create_task(_probe(observed), name="embedder-probe")
 
     def punctuality(self, model: str, late_s: float | None) -> None:
-        """Called by recall with the seconds within which a model did not answer a query, None if it did."""
+        """Called by recall: ``late_s`` are the seconds within which a model did not answer a query, None if it answered."""
         if (observed := self._running.get(model)) is not None:
             observed.query_answered(late_s)
 
@@ -304,7 +306,7 @@ class Embedding:
         return {model: as_json(observed.outcome) for model, observed in sorted(self._running.items())}
 
     def figures(self) -> Mapping[str, Any]:
-        """What ``status`` shows: the default model's embedder, and the others beside it."""
+        """Figures for ``status``: the default model's embedder, and other embedders."""
         observed = self._default()
         outcome = SPARSE_ONLY if observed is None else observed.outcome
         kind, reason = self.choice.kind, self.choice.reason
@@ -324,18 +326,18 @@ class Embedding:
 
 
 async def _probe(embedder: Embedder) -> None:
-    """Make one real call, so that status has an outcome before the first query."""
+    """Make one call, so that status has a result before the first query."""
     with contextlib.suppress(CrewJournalError):
         await embedder.probe()
 
 
-# One embed reactor for every model that is wanted: started when a model is added, ended when it is dropped.
+# Runs an embed reactor for every wanted model: starts it when a model is added, and ends it when the model is dropped.
 
 
 API_TIMEOUT_S: Final = 5.0
 """Seconds for a request to the JetStream API; it takes about a millisecond."""
 RETRY_S: Final = 5.0
-"""Seconds until models are looked at again after the broker or the views failed."""
+"""Seconds until models are checked again after the broker or the views failed."""
 _KNOWN: Final = f"SELECT model, state, dropped_seq FROM {EMBEDDING_MODELS}"
 
 _log = structlog.get_logger(__name__)
@@ -369,7 +371,7 @@ class Filling(Part):
         return {model: reactor for model, (_, reactor) in self._reactors.items()}
 
     def unsettled(self, durable: str) -> frozenset[int] | None:
-        """Sequences that the reactor on a durable took and did not ack yet; None if there is no such reactor here."""
+        """Sequences of messages that a durable's reactor holds unacked; None if there is no such reactor here."""
         for _, reactor in self._reactors.values():
             if reactor.durable == durable:
                 return reactor.unsettled
@@ -398,7 +400,7 @@ class Filling(Part):
             self._due.clear()
             try:
                 await self._reconcile()
-            except Exception:  # the models filled so far go on being filled
+            except Exception:  # running reactors continue
                 _log.exception("embedding_models_not_followed")
                 self._due.set()
                 await asyncio.sleep(RETRY_S)
@@ -431,7 +433,7 @@ class Filling(Part):
             self._say(f"reactor: embed, {model}")
 
     async def _clean(self) -> None:
-        """Delete durables of models that were dropped, and of fillings before a drop, unless a consumer draws from them."""
+        """Delete unused durables of dropped models and of fillings before a drop."""
         known = await asyncio.to_thread(self._views.rows, _KNOWN)
         gone = [(str(model), state, int(dropped)) for model, state, dropped in known if dropped]
         if not gone:
@@ -439,7 +441,7 @@ class Filling(Part):
         js = self._context.client.jetstream(timeout=API_TIMEOUT_S)
         try:
             durables = await js.consumers_info(JOURNAL_STREAM)
-        except (NatsError, TimeoutError) as error:  # an unused durable costs almost nothing; the next start looks again
+        except (NatsError, TimeoutError) as error:  # an unused durable costs almost nothing; the next start retries
             _log.warning("embed_durables_not_listed", error=type(error).__name__)
             return
         for model, state, dropped in gone:
@@ -473,11 +475,11 @@ class StaticTable:
         self._words: Words | None = None
 
     def current(self) -> Words | None:
-        """(pieces, 6) uint64; None while it is not there."""
+        """(pieces, 6) uint64; None until the table is loaded."""
         return self._words
 
     async def start(self, stack: AsyncExitStack, *, compute: bool) -> None:
-        """Read it; with ``compute``, make a missing one in the background if the weights are installed."""
+        """Read the table; with ``compute``, compute a missing table in the background if the weights are installed."""
         table = await asyncio.to_thread(find_static_table, self._models_dir)
         if table is not None:
             self._words = table.view(np.uint64)
@@ -488,7 +490,7 @@ class StaticTable:
     async def _compute(self) -> None:
         try:
             table = await asyncio.to_thread(ensure_static_table, self._models_dir, self._say)
-        except Exception:  # recall goes on without it
+        except Exception:  # recall continues without the table
             _log.exception("static_table_failed")
             return
         if table is not None:

@@ -1,4 +1,4 @@
-"""The parts of a node below the use-cases: the writer's connection, the streams, the views, and their watches.
+"""The parts of a node on which use-cases are built: the writer's connection, the streams, the views, and their watches.
 
 Invariant: when ``JournalSide.start`` returns, the views have caught up with the stream and every watch runs.
 """
@@ -34,12 +34,12 @@ from ..parts import Parts
 from .embedding import broker_figures, connection_trouble, show_views, stream_section
 from .views import NodeViews
 
-# The node's connection to its broker, which it runs itself or the operator does.
+# The node's connection to its broker, which is managed by the node or by the operator.
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerLink:
-    """How the broker is reached.
+    """Address and credentials of the broker.
 
     Attributes:
         managed: The broker, if the node runs it itself.
@@ -59,7 +59,7 @@ class BrokerLink:
         return self.url, self.user, self.password
 
     async def connect(self, stack: AsyncExitStack, name: str) -> BrokerConnection:
-        """A connection of its own for one part of the node."""
+        """A new connection for one part of the node."""
         client = await connect(*self.address, name)
         stack.push_async_callback(client.close)
         return client
@@ -72,7 +72,7 @@ class BrokerLink:
 async def open_link(
     stack: AsyncExitStack, settings: Settings, data_dir: Path, say: Callable[[str], None]
 ) -> BrokerLink:
-    """Start the managed broker, or name the operator's.
+    """Start the managed broker, or use the operator's.
 
     Raises:
         BrokerError: If nats-server is missing or does not start.
@@ -99,7 +99,7 @@ class JournalSide:
 
     Attributes:
         client: The writer's connection.
-        writer: The only one that publishes entries.
+        writer: The only writer of entries.
         views: The store and its host, which follows the stream.
         gap_watch: Reports sequences that the stream has lost.
     """
@@ -183,7 +183,7 @@ class JournalSide:
 
 
 async def _watch(client: BrokerConnection, give_up: Callable[[CrewJournalError], None]) -> None:
-    """Give up when the writer's connection is closed for good, so that the supervisor starts a new node."""
+    """Stop the node when the writer's connection is closed permanently, so that the supervisor starts a new node."""
     await client.ended.wait()
     why = f"the connection to the broker was closed for good: {client.state.last_error}"
     give_up(BrokerUnavailable(why, hint="start the node again"))

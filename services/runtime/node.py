@@ -1,9 +1,10 @@
-"""The composition root, which makes and connects all parts of a node.
+"""The composition root, which creates and connects all parts of a node.
 
-Invariant: parts stop in the reverse order of their start, whatever fails in between; acked writes survive any end. The
-order of the start: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, HTTP, then
-``runtime.json``, reactors. Clients find the service by ``runtime.json``, so it is written only when HTTP answers. Reactors
-start after it, because no client waits for their start, but stop after HTTP, because requests wait for their sweeps.
+Invariant: parts stop in the reverse order of their start, even after failures; acked writes are never lost. The order
+of the start: lock, broker, streams, views (caught up from the stream), writer, tokens, embedder, HTTP, then
+``runtime.json``, reactors. Clients find the service by ``runtime.json``, so it is written only when HTTP answers.
+Reactors start after it, because no client waits for their start, but stop after HTTP, because requests wait for their
+sweeps.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from ..client.trust import claim_journal, note_token
 from ..data_dir import announce, lock, subject_key
 from ..endings import end_task
 from ..entries.live_tail import LiveTail
+from ..erasure.use_cases import Erasures
 from ..http.ports import HttpLimits
 from ..journal.broker.streams import stream_head
 from ..journal.intake.ingest import Ingest
@@ -49,6 +51,7 @@ from ..recall.similar import SimilarEntries
 from ..sweeps.scheduler import Sweeps
 from .composition import make_node, make_services, start_http
 from .embedding import Embedding, Filling, StaticTable, connection_trouble, statuses
+from .erasing import ErasedStream
 from .journal_side import BrokerLink, JournalSide, open_link
 from .views import VIEWS_FILE, aside_text
 
@@ -62,7 +65,7 @@ _log = structlog.get_logger(__name__)
 
 
 def resident_bytes() -> int | None:
-    """Memory of this process that is in RAM; None where the system does not say (it is Linux's ``/proc``)."""
+    """Resident memory of this process in bytes, from ``/proc``; None on systems other than Linux."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
@@ -74,9 +77,9 @@ class Resting:
 
     Args:
         give_back: Returns freed memory to the system.
-        resident: Bytes of the process in memory, None if unknown; then nothing is ever given back.
+        resident: Resident bytes of the process; None if unknown, then memory is never returned.
         cpu: CPU seconds the process has used.
-        clock: Seconds, steady.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(
@@ -91,17 +94,17 @@ class Resting:
         self._resident = resident
         self._cpu = cpu
         self._clock = clock
-        self._left = 0  # bytes that remained the last time, which the process needs
+        self._left = 0  # resident bytes after the last return of memory
         self._at, self._used = clock(), cpu()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while True:
             await asyncio.sleep(REST_LOOK_S)
             await self.look()
 
     async def look(self) -> bool:
-        """Return memory if the node has been idle since the last look and has grown; whether it did."""
+        """Return memory if the node was idle since the last check and has grown; returns whether it did."""
         if not self._rested():
             return False
         resident = self._resident()
@@ -109,10 +112,10 @@ class Resting:
             return False
         try:
             await self._give_back()
-        except Exception as error:  # the memory stays; tried again after more growth
+        except Exception as error:  # the memory is kept; retried after more growth
             _log.warning("memory_not_given_back", error=type(error).__name__)
         self._left = self._resident() or resident
-        self._rested()  # the CPU of giving back does not count as work
+        self._rested()  # CPU time of returning memory does not count as work
         _log.debug("memory_given_back", before=resident, after=self._left)
         return True
 
@@ -127,7 +130,7 @@ class Resting:
 
 
 class Reactors(Part):
-    """All reactors but the embed reactors: ``filling`` starts one for each model.
+    """All reactors except the embed reactors, which ``filling`` starts.
 
     Args:
         context: The parts of the node.
@@ -161,7 +164,7 @@ class Reactors(Part):
         await self._stack.aclose()
 
     async def figures(self) -> list[Mapping[str, Any]]:
-        """How each is doing, once they have started; those that fill a model first."""
+        """The status of each reactor after the start; embed reactors first."""
         await self._tried.wait()
         filling, started = await asyncio.gather(statuses(self._filling.reactors), statuses(self._started))
         return [*({**status, "model": model} for model, status in filling.items()), *started.values()]
@@ -196,7 +199,7 @@ class Runtime:
         self._link: BrokerLink | None = None
         self._aside: PutAside | None = None
 
-    # what callers ask
+    # for callers
 
     @property
     def http_url(self) -> str:
@@ -217,7 +220,7 @@ class Runtime:
         """Return when the node was stopped.
 
         Raises:
-            CrewJournalError: If it cannot go on; ``stop`` is still to be called.
+            CrewJournalError: If the node failed; ``stop`` must still be called.
         """
         await self._closed.wait()
         if self._failure is not None:
@@ -237,7 +240,7 @@ class Runtime:
         """Start everything; returns when HTTP answers, the views have caught up and the reactors run.
 
         Raises:
-            CrewJournalError: What is missing or wrong, with a hint; whatever was started is stopped again.
+            CrewJournalError: If the node cannot start; started parts are stopped again.
         """
         try:
             try:
@@ -252,7 +255,7 @@ class Runtime:
             raise
 
     async def _restart_views(self, damage: ViewsDamaged) -> None:
-        """Start once more without the views that were found to be damaged after they had been opened."""
+        """Start again without the views, which were found to be damaged after they had been opened."""
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()
         path = self._settings.data_dir.resolve() / VIEWS_FILE
@@ -267,7 +270,9 @@ class Runtime:
         if not claim_journal(data_dir):
             self._say(f"that {data_dir} is trusted could not be kept: name it with --data-dir in other commands")
         stack.callback(lock(data_dir))
-        stack.callback(os.umask, os.umask(_OTHERS))  # DuckDB and nats-server make files with the rights that are left
+        stack.callback(
+            os.umask, os.umask(_OTHERS)
+        )  # limits the permissions of files that DuckDB and nats-server create
         share_one_heap()
         self._owner_token = ensure_owner_token(data_dir, minted=partial(note_token, data_dir))
 
@@ -326,6 +331,7 @@ class Runtime:
         reactors = parts.keep("reactors", Reactors(context, filling, self._say))
         parts.show("ingest", ingest.figures)
         operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now, node.subject_key))
+        erasures = node.put(Erasures, Erasures(node, ErasedStream(client, views, operations)))
         tail = LiveTail(store, node.queries, head=lambda: stream_head(client), per_token=settings.tails_per_token)
         services = await make_services(
             node,
@@ -342,15 +348,16 @@ class Runtime:
             budgets=budgets,
             limits=HttpLimits.of(settings),
         )
-        await services.status.gauges()  # reads most views: damage shows before the node is announced
+        await services.status.gauges()  # reads most views, so that damage is found before the node is announced
         server = await start_http(parts, services, settings)
         await parts.begin("ingest", ingest)
         await node.use(Sweeps).start()
-        store.refuse_damage()  # a part that works in the background may have met some
+        store.refuse_damage()  # a background task may have found damage
         resting = asyncio.create_task(Resting(store.give_back).run(), name="resting")
         stack.push_async_callback(end_task, resting)
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url, self._owner_token))
+        await parts.begin("erasures", erasures)
         await reactors.start()
         embedding.start_probing()
 

@@ -1,7 +1,7 @@
-"""A node's views: opened, brought up to the stream's end, kept there by the live feed, and rebuilt or verified on demand.
+"""Opens a node's views, folds them up to the stream's end, keeps them there by the live feed, and rebuilds or verifies them.
 
-Invariant: when ``start`` returns, everything that the stream held is folded, into every view that can fold it; later
-messages are folded in order, and one that cannot be folded is parked, not lost.
+Invariant: when ``start`` returns, all messages of the stream are folded into every view that can fold them; later
+messages are folded in order, and a message that cannot be folded is parked.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ from ..operate.letters import DeadLetters
 from ..operate.long_work import LongOperations, Progress, Records
 from ..operate.status import as_json
 
-# Accepts a loss of the journal: records the lost sequences, which are explained from then on, and keeps the old views.
+# Accepts a loss of the journal: records the lost sequences, which explains them, and keeps the old views.
 
 
 MAX_NAMED: Final = 20_000
-"""Ids of lost entries that the record names; `salvage` writes all."""
+"""Maximum ids of lost entries in the record; `salvage` writes all lost entries."""
 REASON: Final = "accepted with rebuild --accept-loss"
 
 
 def ahead_files(views: Path) -> list[str]:
-    """Names of the views files that know what the stream has lost, as long as the loss is not accepted."""
+    """Names of view files with entries that the stream has lost, until the loss is accepted."""
     return sorted(path.name for path in views.parent.glob(f"{views.name}{AHEAD}*") if path.suffix != ".wal")
 
 
 async def record_loss(
     journal: Journal, views: Path, rebuilt: Rebuilt, missing: Sequence[Range], *, actor: str | None
 ) -> int:
-    """Record the loss, then mark the views files that know of it as accepted.
+    """Record the loss, then mark these view files as accepted.
 
     Args:
-        journal: Where it is recorded.
+        journal: The journal for the record.
         views: The views file.
         rebuilt: The replaced views.
         missing: Sequences that were missing before.
@@ -113,7 +113,7 @@ def _accepted(name: str) -> str:
 VIEWS_FILE: Final = "views.duckdb"
 RESTART_HINT: Final = "start the node again: it keeps the views that know what was lost"
 LOSS_FOLD_S: Final = 30.0
-"""Seconds for the views to fold the record of an accepted loss; it is the next batch."""
+"""Seconds for the views to fold the record of an accepted loss, which is in the next batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class NodeViews:
         source: Reads the stream for folds of many messages at once.
         account: Sequences that reads of the stream did not return.
         memory_mb: Memory of DuckDB, for rebuilds too.
-        aside: The file that was put aside for this one, None if none was.
+        aside: The file that was renamed for this one, None if there is none.
         read_whole: Whether the stream was read from its beginning.
     """
 
@@ -157,7 +157,7 @@ class NodeViews:
         own_broker: bool = False,
         scrubber: ScrubberMode = DEFAULT_MODE,
     ) -> Self:
-        """Open the views and fold what they lack.
+        """Open the views and fold missing messages.
 
         Args:
             stack: Closes the opened parts, in reverse order.
@@ -169,7 +169,7 @@ class NodeViews:
             clock: The time now, UTC.
             say: Called with one line for each step that takes long or is unusual.
             own_broker: Whether the stream is stored in ``data_dir``, too.
-            scrubber: What is done with credentials in a workspace without settings.
+            scrubber: Treatment of credentials in a workspace without a setting.
         """
         last_seq = streams.last_seq
         at_hand = StreamAtHand(streams.made, last_seq, _message_reader(client), own_broker)
@@ -202,11 +202,11 @@ class NodeViews:
         await fold_range(host, counted, last_seq)
         if behind := sorted(
             set(host.laggards) - host.folder.held
-        ):  # parts that start later read them: active models, valid tokens
+        ):  # parts that start later read these views: active models, valid tokens
             say(f"views: bringing up to date {', '.join(behind)}")
             await catch_up(host, counted)
         if many or behind:
-            await store.give_back()  # before hot indexes are loaded beside what the fold has freed
+            await store.give_back()  # returns the fold's freed memory before in-memory indexes are loaded
         keeping_up = asyncio.create_task(keep_up(host, counted), name="catch-up")
         stack.push_async_callback(end_task, keeping_up)
         return cls(store, host, journal, desks[0], source, account, memory_mb, aside, read_whole)
@@ -222,7 +222,7 @@ class NodeViews:
     async def follow(
         self, stack: AsyncExitStack, data_dir: Path, client: BrokerConnection, nats: tuple[str, str | None, str | None]
     ) -> LiveFeed:
-        """Fold new messages from now on; the feed has a connection of its own to ``nats`` (URL, user, password)."""
+        """Fold new messages from now on; the feed has a separate connection to ``nats`` (URL, user, password)."""
         feed = LiveFeed(
             *nats,
             handler=self._fold,
@@ -247,7 +247,7 @@ class NodeViews:
         clock: Callable[[], datetime],
         give_up: Callable[[CrewJournalError], None],
     ) -> GapWatch:
-        """A watch, not started yet, of whether the stream still holds everything that was acked.
+        """A watch, not started yet, that checks whether the stream still holds all acked messages.
 
         Args:
             client: Asks the broker.
@@ -285,7 +285,7 @@ class NodeViews:
         Args:
             watch: Knows whether the journal is damaged.
             names: The views to build.
-            accept_loss: Whether to give up what the journal has lost; this is recorded, and the old views file is kept.
+            accept_loss: Whether to accept the loss of entries; this is recorded, and the old views file is kept.
             actor: Token of the caller.
             progress: Called with the progress.
 
@@ -327,7 +327,7 @@ class NodeViews:
         )
 
     async def verify(self, watch: GapWatch, progress: Progress) -> Mapping[str, Any]:
-        """Build all views again beside the live ones and compare both; also reports what the journal lacks."""
+        """Build all views again beside the live ones and compare both; also reports missing sequences."""
         results = await verify(self.host, self.source, memory_mb=self.memory_mb, progress=progress)
         self.account.add(results.lack.sequences)
         await watch.look()
@@ -363,7 +363,7 @@ def _lack_figures(lack: Lack) -> dict[str, Any]:
 async def _reason_to_hold(
     host: Host, client: BrokerConnection, source: ReplaySource, last_seq: int, account: ReadAccount
 ) -> str | None:
-    """Why views of a new version must keep the rows of the former one: the stream lacks messages they were made of."""
+    """Why views of a new version must keep the rows of the former one: messages of the stream are missing."""
     if not (outdated := await asyncio.to_thread(host.outdated)):
         return None
     account.add(await read_through(source, last_seq))
@@ -380,7 +380,7 @@ def aside_text(aside: PutAside) -> str:
 
 
 def _message_reader(client: BrokerConnection) -> Callable[[int], RawMessage | None]:
-    """Reads one stored message, for threads beside this event loop."""
+    """A function that reads one stored message, for use in other threads."""
     loop = asyncio.get_running_loop()
 
     async def find(seq: int) -> RawMessage | None:

@@ -1,7 +1,7 @@
 """Retracts and restores entries, and sets their live priority.
 
-Invariant: a caller retracts what it may read: AGENT its own entries, LEAD also those of its crew, OWNER and ADMIN all.
-Only an operator restores an entry that an operator retracted. A retracted entry is not retracted again.
+Invariant: a caller may retract entries that it may read: AGENT its own, LEAD also those of its crew, OWNER and ADMIN
+all. Only an operator restores an entry that an operator retracted. A retracted entry is not retracted again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _PRESENT = (
 _PROPOSED = f"""SELECT relation, src_entry_id, src_seq, dst_entry_id, dst_seq FROM {RELATIONS}
     WHERE workspace_id = ? AND relation IN ('{SUPERSEDES}', '{CONTRADICTS}') AND state = '{RelationState.PROPOSED}'
     AND dst_entry_id = ?"""
-"""By which relations an entry is outdated that only a reactor found."""
+"""Query for relations, found only by a reactor, that make an entry outdated."""
 
 
 class Retractions:
@@ -59,11 +59,11 @@ class Retractions:
         self._queries = node.queries
 
     async def retract(self, caller: Caller, request: RetractRequest) -> RetractionAnswer:
-        """Record that an entry does not count any more.
+        """Record that an entry no longer counts.
 
         Raises:
-            NotFound: If there is no such entry, or none that the token may read; likewise for ``superseded_by``.
-            InvalidQuery: If the entry is a decision of the service, or is to supersede itself.
+            NotFound: If there is no such entry, or the token may not read it; likewise for ``superseded_by``.
+            InvalidQuery: If the entry is a decision of the service, or would supersede itself.
         """
         entry = await self._entry(caller, request.entry_id)
         if request.superseded_by is not None:
@@ -83,10 +83,10 @@ class Retractions:
         return await self._record(caller, entry, retraction_made, "retracted")
 
     async def restore(self, caller: Caller, request: RestoreRequest) -> RetractionAnswer:
-        """Record that a retracted entry counts again, or one that a reactor found outdated.
+        """Restore an entry that was retracted or that a reactor found outdated.
 
         Raises:
-            NotFound: If there is no such entry, or none that the token may read.
+            NotFound: If there is no such entry, or the token may not read it.
             NotAllowed: If the token may not revoke the decision of the person who retracted it.
         """
         entry = await self._entry(caller, request.entry_id)
@@ -103,7 +103,7 @@ class Retractions:
         )
 
     async def _deny_updates(self, caller: Caller, entry: StoredEntry, reason: str) -> int | None:
-        """Retract every relation by which a reactor found the entry outdated; the last sequence, None without any."""
+        """Retract all relations by which a reactor found the entry outdated; returns the last sequence or None."""
         proposed = await asyncio.to_thread(self._views.rows, _PROPOSED, [caller.workspace_id, entry.id])
         if proposed and caller.principal.role is Role.AGENT and entry.record["agent_id"] != caller.principal.agent_id:
             raise NotAllowed(
@@ -183,7 +183,7 @@ def _check_authority(caller: Caller, known: RetractionRow) -> None:
 
 
 ATTEMPTS: Final = 5
-"""Changes of one entry that another node may make between our look and our word before we give up."""
+"""Maximum number of attempts if other nodes change the entry at the same time."""
 _READ: Final = (ENTRIES_PROJECTION, STANDINGS_PROJECTION)
 _ID_NAME: Final = "priority"
 _ID_VERSION: Final = 1
@@ -205,7 +205,7 @@ class Priorities:
         self._one_at_a_time = asyncio.Lock()
 
     async def set(self, caller: Caller, request: PriorityRequest) -> PriorityAnswer:
-        """Give an entry another live priority; it counts in its importance from the next decay on.
+        """Set an entry's live priority; it affects the entry's importance from the next decay on.
 
         Raises:
             NotFound: If the workspace has no such entry.
@@ -230,7 +230,7 @@ class Priorities:
                         *_READ,
                         entry_id=derived_id(_ID_NAME, _ID_VERSION, cause),
                     )
-                except EntryConflict as conflict:  # by another change, or by an entry that an agent gave this id
+                except EntryConflict as conflict:  # with another change, or with an agent's entry that has this id
                     taken_at = conflict.seq
                     await self._views.wait_for(taken_at, self._node.wait_s, *_READ)
                     continue

@@ -1,12 +1,12 @@
-"""Publishes a ``sweep.ticked`` when a sweep is due, and those that a downtime missed.
+"""Publishes a ``sweep.ticked`` when a sweep is due, and ticks that were missed during a downtime.
 
-Why ticks are events: decay is a fold and must take its time from the journal; health and index sweeps are reactors that
-may run anywhere. This module is the only clock among them.
+Ticks are events, because decay is a fold and must take its time from the journal, and because health and index sweeps
+are reactors that may run anywhere. Only this module reads a clock.
 
-Invariants: however many nodes keep time, the journal has one tick for each due time (``ticks``); missed ticks come once
-each and in order, the newest ``MOST_MISSED`` of each sweep; a workspace's first is the first due time after its first
-entry. A decay is finished by its fold, so this module publishes its end: ``sweep.finished`` with the rows it went over, for
-the last decay of a workspace (the ones before it in a catching up are superseded by it).
+Invariants: with any number of nodes, the journal has one tick for each due time (``ticks``). The newest ``MOST_MISSED``
+missed ticks of each sweep are published once and in order. The first tick of a workspace is the first due time after
+its first entry. A decay is done by its fold, so this module publishes its end: a ``sweep.finished`` with the number of
+processed rows for the last decay of a workspace; earlier decays of a catch-up get none.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from ..node import Node
 from .ticks import DueTick, publish_tick, record_tick
 
 POLL_S: Final = 30.0
-"""Seconds between looks at the clock; a night's sweep need not start on the second."""
+"""Seconds between checks of the clock; a nightly sweep need not start on the second."""
 FOLD_WAIT_S: Final = 30.0
 """Seconds to wait until the views have folded a tick."""
 AT_ONCE: Final = 8
-"""Workspaces whose ticks are published at once; within one they go in order."""
+"""Number of workspaces whose ticks are published concurrently; ticks of a workspace are published in order."""
 FAILED: Final = "failed; an OWNER or ADMIN sees why"
 _BEGUN: Final = (
     f"SELECT workspace_id, min(published_ms) FROM {ENTRIES} WHERE NOT starts_with(workspace_id, '_') GROUP BY ALL"
 )
-"""When the first entry of each workspace was published; 50 ms of CPU for 2 million entries."""
+"""Query for the time of each workspace's first entry; 50 ms of CPU for 2 million entries."""
 _LAST: Final = f"SELECT workspace_id, sweep, due_ms FROM {SWEEPS} WHERE due_ms IS NOT NULL"
 _UNFINISHED: Final = f"""SELECT d.workspace_id, d.due_ms, d.decayed FROM {DECAYS} d LEFT JOIN {SWEEPS} s
     ON s.workspace_id = d.workspace_id AND s.sweep = '{DECAY.name}' WHERE coalesce(s.finished_due_ms < d.due_ms, true)"""
@@ -54,12 +54,12 @@ _log = structlog.get_logger(__name__)
 
 
 class Sweeps:
-    """Keeps time.
+    """Publishes ticks of due sweeps.
 
     Args:
-        node: What use-cases share.
-        also: Called at each look, for work that needs no tick.
-        poll_s: Seconds between looks at the clock.
+        node: The shared parts of use-cases.
+        also: Called at each check, for work that needs no tick.
+        poll_s: Seconds between checks of the clock.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Sweeps:
         self._error: str | None = None
 
     async def start(self) -> None:
-        """Keep time in the background."""
+        """Start to check the clock in the background."""
         self._task = asyncio.create_task(self._run(), name="sweeps")
 
     async def stop(self) -> None:
@@ -86,11 +86,11 @@ class Sweeps:
             await end_task(task)
 
     def figures(self, workspace_id: str | None, *, reasons: bool = True) -> dict[str, Any]:
-        """What ``status`` shows: last tick and finish of each sweep, of a workspace or of all; blocking.
+        """Figures for ``status``: last tick and finish of each sweep, of a workspace or of all; blocking.
 
         Args:
             workspace_id: The workspace; all if None.
-            reasons: Whether to say why something failed: a reason may name an address, which is not for every token.
+            reasons: Whether to include reasons of failures, which may contain addresses that not every token may read.
         """
         rows = self._views.rows(_SHOWN, [workspace_id])
         return {
@@ -110,7 +110,7 @@ class Sweeps:
         }
 
     async def run_now(self, caller: Caller, request: SweepRequest) -> SweepAnswer:
-        """Publish the missed ticks and one that is due now, and wait until it is folded.
+        """Publish the missed ticks and a tick that is due now, and wait until it is folded.
 
         Raises:
             BrokerUnavailable: If the tick could not be recorded.
@@ -146,7 +146,7 @@ class Sweeps:
         """Publish the due ticks; returns how many.
 
         Raises:
-            BrokerUnavailable: If one could not be recorded; the next look goes on there.
+            BrokerUnavailable: If a tick could not be recorded; the next check continues there.
         """
         async with self._turn:
             due = await self._due(to_ms(self._clock()))
@@ -173,7 +173,9 @@ class Sweeps:
             try:
                 await self.check()
                 self._error = None
-            except CrewJournalError as error:  # the broker is away or the views are behind: the next look goes on
+            except (
+                CrewJournalError
+            ) as error:  # the broker is unavailable or the views are behind; the next check continues
                 if self._error is None:
                     _log.warning("sweeps.not_ticked", error=error.message)
                 self._error = error.message
@@ -182,7 +184,7 @@ class Sweeps:
             await asyncio.sleep(self._poll_s)
 
     async def _due(self, now_ms: int) -> list[DueTick]:
-        """The ticks due since each workspace's last ones, in order of due time."""
+        """The ticks that became due since each workspace's last tick, in order of due time."""
         first = await asyncio.to_thread(self._views.rows, _BEGUN, [])
         rows = await asyncio.to_thread(self._views.rows, _LAST, [])
         last = {(workspace, sweep): due_ms for workspace, sweep, due_ms in rows}
@@ -202,7 +204,7 @@ class Sweeps:
                 await publish_tick(self._journal, tick)
 
     async def _finish_decays(self) -> dict[str, int]:
-        """Publish the counts of finished decays by workspace; they are the same on every node, because the fold counts."""
+        """Publish the counts of finished decays by workspace; the fold counts, so that they are the same on every node."""
         rows = await asyncio.to_thread(self._views.rows, _UNFINISHED, [])
         last = 0
         for workspace_id, due_ms, decayed in rows:
@@ -224,14 +226,14 @@ def _time(ms: int | None) -> str | None:
     return None if ms is None else format_ms(ms)
 
 
-# Ticks a consolidation of a crew after a run or mission of it completed, at most one in 30 minutes.
+# Publishes a tick for a consolidation of a crew after one of its runs or missions completed, at most every 30 minutes.
 
 
 RUN: Final = "run.completed"
 WINDOW_MS: Final = 30 * 60_000
 """Milliseconds between two consolidations of a crew because of completed runs."""
 LOOK_BACK_MS: Final = CONSOLIDATION.schedule.period_ms
-"""Milliseconds after which the sweep of the schedule has seen a run."""
+"""Milliseconds after which the scheduled sweep has covered a run."""
 _ENDED: Final = f"""SELECT workspace_id, crew_id, entry_type, published_ms,
         CASE WHEN entry_type = '{MISSION}' THEN payload ELSE '{{}}' END FROM {ENTRIES}
     WHERE published_ms > $since AND crew_id IS NOT NULL AND entry_type IN ('{RUN}', '{MISSION}')"""
@@ -242,7 +244,7 @@ _RUNNING: Final = f"""SELECT workspace_id FROM {SWEEPS}
 
 
 class AfterRuns:
-    """Looks for completed runs."""
+    """Publishes ticks after completed runs."""
 
     def __init__(self, node: Node) -> None:
         self._journal = node.journal
@@ -264,7 +266,7 @@ class AfterRuns:
         return len(due)
 
     def _due(self, now_ms: int) -> dict[tuple[str, str], int]:
-        """Crew → when its last run completed; one crew of a workspace at a time."""
+        """Crew → time of its last completed run; one crew per workspace at a time."""
         since = {"since": now_ms - LOOK_BACK_MS}
         ended: dict[tuple[str, str], int] = {}
         for workspace_id, crew_id, entry_type, published_ms, payload in self._views.rows(_ENDED, since):

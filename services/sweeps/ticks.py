@@ -1,7 +1,7 @@
-"""The events of a sweep's tick; all their ids are made here.
+"""Builds the events of a sweep's tick and all their ids.
 
-Invariant: an id follows from workspace, sweep and due time, so however many nodes keep time or are asked for a sweep, the
-journal has one tick for each due time.
+Invariant: an id is derived from workspace, sweep and due time, so that the journal has one tick for each due time even
+if several nodes publish it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..journal.intake.append import Appended
 from ..journal.intake.recorder import Recorder
 
 ID_TRIES: Final = 4
-"""Ids tried for one tick: an agent may have taken one for an entry of its own."""
+"""Number of ids that are tried for a tick, because an agent may have used one for its own entry."""
 _ID_VERSION: Final = 1
 
 
@@ -38,7 +38,7 @@ class DueTick:
 
 
 async def publish_tick(journal: Recorder, tick: DueTick) -> Appended:
-    """Record that a sweep is due; the same tick twice is recorded once.
+    """Record that a sweep is due; a repeated tick is recorded once.
 
     Raises:
         BrokerUnavailable: If no ack came within the bound.
@@ -51,7 +51,7 @@ async def record_tick(journal: Recorder, tick: DueTick, payload: ControlPayload,
     """Record an event of a tick, once; ``name`` distinguishes events of the same tick.
 
     Raises:
-        BrokerUnavailable: If no ack came within the bound, or other entries have taken the ids.
+        BrokerUnavailable: If no ack came in time, or other entries have used the ids.
     """
     cause = f"{tick.workspace_id}/{tick.sweep}/{tick.due_ms}"
     for n in range(ID_TRIES):

@@ -1,7 +1,7 @@
 """A sweep on request: publishes a tick that is due now and waits for the end of the sweep.
 
-Invariant: the answer is the sweep's own report, or an error if none came in time. Ticks that a downtime missed are published
-first: a tick that is due now moves the time from which missed ones are counted.
+Invariant: the answer is the sweep's own report, or an error if no report came in time. Ticks that were missed during a
+downtime are published first, because missed ticks are counted from the last tick.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ from .scheduler import Sweeps
 from .ticks import DueTick, publish_tick
 
 WAIT_S: Final = 25.0
-"""Seconds to wait for a sweep's end: less than a client waits for an answer (40), more than a night's health takes."""
+"""Seconds to wait for a sweep's end: less than a client waits for an answer (40 s), more than a nightly health sweep
+takes.
+"""
 POLL_S: Final = 0.05
-"""Seconds between two looks for it; a look takes about a millisecond."""
+"""Seconds between two checks for the end; a check takes about 1 ms."""
 _FINISHED: Final = f"""SELECT seq, payload FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ? AND seq > ?
     ORDER BY seq"""
 
@@ -58,24 +60,24 @@ class SweepNow:
         self._wait_s = wait_s
 
     async def sweep(self, caller: Caller, request: SweepRequest) -> SweepAnswer:
-        """Wait for a sweep whose events come before its end; of the others only the tick is awaited."""
+        """Run a sweep. Its end is awaited only if it publishes events before its end; otherwise only the tick is awaited."""
         sweep = ON_REQUEST[request.sweep]
         if sweep.on_request == "end":
             return await self.run(caller.workspace_id, sweep)
         return await self._node.use(Sweeps).run_now(caller, request)
 
     async def index(self, caller: Caller, _asked: SweepEmbeddingsRequest) -> SweepAnswer:
-        """Run the index sweep and say what it did."""
+        """Run the index sweep and return its report."""
         return await self.run(caller.workspace_id, INDEX)
 
     async def run(self, workspace_id: str, sweep: Sweep) -> SweepAnswer:
-        """Publish the missed ticks and one more, and wait until the sweep has finished.
+        """Publish the missed ticks and a new tick, and wait until the sweep has finished.
 
-        The views of the sweep then show it.
+        The views then show its results.
 
         Raises:
             BrokerUnavailable: If a tick was not acked.
-            Unavailable: If the sweep does not end in time; it goes on all the same.
+            Unavailable: If the sweep does not end in time; it continues.
         """
         await self._node.use(Sweeps).catch_up(workspace_id)
         tick = DueTick(to_ms(self._node.clock()), workspace_id, sweep.name)
@@ -115,7 +117,7 @@ def report_of(views: ViewReader, tick: DueTick, after: int) -> SweepAnswer | Non
     return None
 
 
-# A reindex: entries are judged by the current embed policy, and texts a model refused are tried again.
+# A reindex: the current embed policy is applied to all entries, and texts that a model refused are retried.
 
 
 _MODELS: Final = f"SELECT DISTINCT model FROM {EMBEDDINGS} WHERE workspace_id = $workspace"

@@ -1,6 +1,7 @@
-"""What each page shows: one function from a request to the values of its template.
+"""The content of each page: a function from a request to the values of its template.
 
-Invariant: a page runs the same operations with the same principal as HTTP does, so it shows only what the token may read.
+Invariant: a page runs the same operations as HTTP with the same principal, so that it shows only data that the token
+may read.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ RECALL_K: Final = 10
 FILTERS: Final = ("q", "types", "severities", "agent_id", "crew_id", "trace_id", "since", "until", "priorities")
 """Filters of the list, by the names they have in ``GET /v1/journal``."""
 TIMES: Final = ("since", "until")
-"""Filters that may be written as a person writes times."""
+"""Filters for which people may write times in informal formats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ class Page:
 
     Attributes:
         key: The key that opens it from every other page; empty for none.
-        administrators: Whether other roles may not see it.
-        form: The values of its form, which stays beside an error; None if it has none.
+        administrators: Whether only OWNER and ADMIN may see it.
+        form: The values of its form, which is also shown with an error; None if the page has no form.
     """
 
     path: str
@@ -121,7 +122,7 @@ async def _entries(visit: Visit, given: list[tuple[str, str]], cursor: str | Non
 
 
 async def entry(visit: Visit) -> dict[str, Any]:
-    """One entry, and those related to it."""
+    """One entry and its related entries."""
     entry_id = visit.request.path_params["entry_id"]
     stored = await visit.services.queries.get(
         visit.principal, entry_id, workspace=visit.workspace, include_archive=True
@@ -145,7 +146,7 @@ async def recall(visit: Visit) -> dict[str, Any]:
 
 
 async def health(visit: Visit) -> dict[str, Any]:
-    """The latest snapshot, and those of the last weeks."""
+    """The latest snapshot, and the snapshots of the last weeks."""
     return {"health": await visit.run(HEALTH, history=HEALTH_DAYS)}
 
 
@@ -168,10 +169,10 @@ async def models(visit: Visit) -> dict[str, Any]:
 
 
 async def workspaces(visit: Visit) -> tuple[str, ...]:
-    """The workspaces to choose from; none for a token of one workspace."""
+    """The workspaces to choose from; empty for a token of one workspace."""
     try:
         return tuple(workspace.workspace_id for workspace in (await visit.run(WORKSPACES)).workspaces)
-    except CrewJournalError:  # not allowed, or the page itself says what is wrong
+    except CrewJournalError:  # not allowed, or the page itself shows the error
         return ()
 
 

@@ -1,8 +1,8 @@
 """The routes of the pages: one loop over ``PAGES``, signing in and out, files, and the forms.
 
-Invariants: every page but that for signing in needs a session, in whose path it is; its address without the session leads
-there by way of signing in, so that links can be shared. Text reaches a page only through Jinja's escaping and ``safe``;
-a form can ask for the operations in ``FORMS`` and for no other.
+Invariants: every page except the sign-in page needs a session, and the session's place is part of the page's path.
+Without it, the address leads to the sign-in page and then to the page, so that links can be shared. All text is escaped
+by Jinja or ``safe``; a form can request only the operations in ``FORMS``.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing runs or loads but our own files."""
+"""Content policy: only our own files are loaded and executed."""
 HEADERS: Final = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
-"""With ``no-referrer``, as answers have it, a browser sends ``Origin: null`` with a form."""
+"""Not ``no-referrer`` as for answers, with which a browser sends ``Origin: null`` with a form."""
 FORMS: Final[dict[str, Operation[Any, Any]]] = {
     operation.name: operation
     for operation in (
@@ -73,7 +73,7 @@ FORMS: Final[dict[str, Operation[Any, Any]]] = {
 @cache
 def templates() -> Environment:
     """The templates of all pages; they escape all values, control characters included."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # a start need not wait for it
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # imported late, because a start does not need it
 
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -167,7 +167,7 @@ def _page(template: str, status: int, /, **values: Any) -> Response:
 async def _to_sign_in(request: Request) -> Response:
     params = {"next": without_place(_address(request))}
     if "place" in request.path_params:
-        params["ended"] = "1"  # else the page for signing in would lead back here
+        params["ended"] = "1"  # otherwise the sign-in page would lead back here
     return RedirectResponse(f"/ui/login?{urlencode(params)}", HTTPStatus.SEE_OTHER)
 
 
@@ -233,13 +233,13 @@ async def do(sessions: Sessions, request: Request) -> Response:
         raw = {name: kinds[name](value) if name in kinds else value for name, value in form.items() if value.strip()}
         answer = await services.desk.run(operation, principal, raw)
         if seq := getattr(answer, "seq", None):
-            await services.queries.count(principal, parse_filters([]), min_seq=seq)  # the page is to show the change
+            await services.queries.count(principal, parse_filters([]), min_seq=seq)  # so that the page shows the change
     except CrewJournalError as error:
         return _page("refused.html", error.status, error=error, trace_id=trace_id_of(request))
     return RedirectResponse(back, HTTPStatus.SEE_OTHER)
 
 
 def _local(address: str) -> str:
-    """The address if it is a path of this service, else the first page: a link must not lead elsewhere after signing in."""
+    """The address if it is a path of this service, else the first page: a link must not lead to another site."""
     ours = address.startswith("/") and not address.startswith("//") and "\\" not in address and address.isprintable()
     return address if ours else "/"

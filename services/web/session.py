@@ -1,10 +1,10 @@
-"""The visitor of a page: a session that is worth nothing outside the pages, and proof that a form is from one of our pages.
+"""Sessions of visitors, which are valid only for the pages, and codes that prove that a form comes from one of our pages.
 
-A browser sends cookies by host name, not by port, so every other server on 127.0.0.1 may receive them. Invariants: a cookie
-holds a random id, never a token, and no route but those of the pages reads it. A session also has a *place*, 128 random bits
-in the path of its pages and in the path and the name of its cookie: a browser sends the cookie below that path alone, which
-another server does not know, and an id without its place opens nothing. Scripts cannot read the cookie, and it is not sent
-along from another site. A form that changes something carries a code of its session.
+A browser sends cookies by host name, not by port, so every other server on 127.0.0.1 may receive them. Invariants: a
+cookie contains a random id, never a token, and only the routes of the pages read it. A session also has a *place*: 128
+random bits in the path of its pages and in the path and name of its cookie. A browser sends the cookie only below that
+path, which other servers do not know, and an id is useless without its place. Scripts cannot read the cookie, and
+browsers do not send it with requests from other sites. A form that changes something contains a code of its session.
 
 Sessions are kept in memory: they end with the process, when the person signs out, with their token, and after ``LIFE_S``.
 """
@@ -31,17 +31,19 @@ from ..budgets import SPENDER
 from ..http.ports import AppServices
 
 PREFIX: Final = "/ui/s/"
-"""Before the place of a session, in the path of each of its pages."""
+"""Prefix of a session's place in the paths of its pages."""
 FORMER_COOKIE: Final = "crew_journal"
-"""It held the token; a browser that still has it is asked to delete it."""
+"""Name of a former cookie that contained the token; browsers that still have it are asked to delete it."""
 LIFE_S: Final = 12 * 3_600
-"""Seconds that a session lasts: a working day."""
+"""Lifetime of a session in seconds: a working day."""
 SESSIONS_PER_TOKEN: Final = 16
-"""Sessions of one token at once; a further one ends the oldest."""
+"""Maximum sessions of a token; a further session ends the oldest."""
 FAILURES_A_MINUTE: Final = 30
-"""Sign-ins with a wrong token that get the form again; further ones get a short refusal. A valid token always signs in."""
+"""Maximum sign-ins per minute with a wrong token that get the form again; further attempts get a short refusal. A valid
+token always works.
+"""
 FORM_BYTES: Final = 16_384
-"""Largest form; the longest field is a reason of 1,000 characters."""
+"""Maximum bytes of a form; the longest field is a reason of 1,000 characters."""
 _PLACE_BYTES: Final = 16
 _ID_BYTES: Final = 32
 _MINUTE_S: Final = 60.0
@@ -67,7 +69,7 @@ class Session:
 
     @property
     def cookie(self) -> str:
-        """The name of its cookie: unknown to other servers, so that none can put a cookie in its stead."""
+        """The name of its cookie, which other servers do not know and therefore cannot overwrite."""
         return cookie_of(self.place)
 
     def within(self, address: str) -> str:
@@ -79,7 +81,7 @@ class Sessions:
     """The sessions of a node.
 
     Args:
-        clock: Seconds, never going back.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -91,7 +93,7 @@ class Sessions:
         return len(self._by_place)
 
     def begin(self, principal: Principal) -> tuple[Session, str]:
-        """A new session and its id, which is not kept."""
+        """Start a session; returns it and its id, which is not stored."""
         now = self._clock()
         self._by_place = {place: session for place, session in self._by_place.items() if session.ends > now}
         mine = [place for place, session in self._by_place.items() if session.token_id == principal.token_id]
@@ -104,7 +106,7 @@ class Sessions:
         return session, session_id
 
     def find(self, place: str, session_id: str, tokens: TokenRegistry) -> tuple[Principal, Session]:
-        """The session at a place, if the id is its own and its token still counts.
+        """The session at a place, if the id matches and its token is still valid.
 
         Raises:
             NotAuthenticated: If there is none.
@@ -148,7 +150,7 @@ def signed_in(request: Request, sessions: Sessions, services: AppServices) -> tu
     """The principal and the session of a request to a page.
 
     Raises:
-        NotAuthenticated: If the place in its path and its cookie are not those of a session whose token still counts.
+        NotAuthenticated: If path and cookie do not belong to a session with a valid token.
         ViewsBehind: If the tokens have not been folded yet.
     """
     place = request.path_params["place"]
@@ -163,7 +165,7 @@ def cookie_of(place: str) -> str:
 
 
 def rest_of(address: str) -> str | None:
-    """What follows the place in the path of a page (``/ui/journal?q=x`` → ``/journal?q=x``); None if it is not a page."""
+    """The part of a page's path after the place (``/ui/journal?q=x`` → ``/journal?q=x``); None if it is not a page."""
     if address == "/" or address.startswith("/?"):
         return address
     is_page = address.startswith("/ui/") and not address.startswith((PREFIX, "/ui/login", "/ui/static"))
@@ -171,7 +173,7 @@ def rest_of(address: str) -> str | None:
 
 
 def without_place(address: str) -> str:
-    """The address of a page without its session, as it may be shared: ``/ui/s/PLACE/journal`` → ``/ui/journal``."""
+    """The address of a page without its session, for sharing: ``/ui/s/PLACE/journal`` → ``/ui/journal``."""
     if not address.startswith(PREFIX):
         return address
     rest = "/" + address.removeprefix(PREFIX).partition("/")[2]
@@ -179,7 +181,7 @@ def without_place(address: str) -> str:
 
 
 def keep(response: Response, session: Session, session_id: str, *, secure: bool) -> None:
-    """Set the cookie; over HTTPS it never travels without."""
+    """Set the cookie; over HTTPS with the attribute ``Secure``."""
     response.set_cookie(
         session.cookie, session_id, max_age=LIFE_S, httponly=True, samesite="strict", secure=secure, path=_path(session)
     )
@@ -217,10 +219,10 @@ async def form_of(request: Request) -> dict[str, str]:
 
 
 def check_code(form: dict[str, str], code: str) -> None:
-    """Take the form's code out of it.
+    """Check and remove the form's code.
 
     Raises:
-        NotAllowed: If it is not that of the session.
+        NotAllowed: If the code is not the session's.
     """
     if not hmac.compare_digest(form.pop("code", "").encode(), code.encode()):
         raise NotAllowed("the form is not from this sign-in", hint="load the page again and repeat it")

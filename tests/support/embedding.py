@@ -27,6 +27,7 @@ from crew_journal.services.journal.publishing.writer import Writer
 
 DEADLINE_S = 120.0
 """Seconds until something has to have happened; a machine that is slow and busy may take many of them."""
+POLL_S = 0.02
 QUICK_TIMES: dict[str, Any] = {
     "wait_s": 0.3,
     "window_s": 0.02,
@@ -51,7 +52,7 @@ async def until(condition: Callable[[], Awaitable[object]], what: str, deadline_
         seen = await condition()
         if seen:
             return
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(POLL_S)
     raise AssertionError(f"waited {deadline_s:g} s in vain for {what}; last seen: {seen!r}")
 
 

@@ -32,7 +32,7 @@ DEADLINE_S = 120.0
 """Seconds until something has to have happened; a machine that is slow and busy may take many of them."""
 RUN_DEADLINE_S = 240.0
 """Seconds until a command must have ended."""
-POLL_S = 0.005
+POLL_S = 0.01
 LOG_TAIL = 4_000
 """Characters of the log shown when something fails."""
 

@@ -36,6 +36,8 @@ from crew_journal.services.documents.adapters import StoreProvider
 from crew_journal.services.documents.choosing import DocumentStores, ProviderChoices
 from crew_journal.services.entries.live_tail import LiveTail
 from crew_journal.services.entries.rows import SupersedingCheck
+from crew_journal.services.erasure.use_cases import ErasableStream as ErasedFrom
+from crew_journal.services.erasure.use_cases import Erasures
 from crew_journal.services.http.app import App
 from crew_journal.services.http.ports import AppServices, HttpLimits
 from crew_journal.services.http.server import ConnectionBounds, HttpServer
@@ -55,7 +57,7 @@ from crew_journal.services.runtime.embedding import Embedding
 from crew_journal.services.runtime.journal_side import BrokerLink
 from crew_journal.services.sweeps.use_cases import SweepNow
 
-POLL_S = 0.01
+POLL_S = 0.02
 SUBJECT_KEY = b"the key of tests"
 HOT_INDEX_BYTES = 64 * 1024 * 1024
 DEADLINE_S = 120.0
@@ -178,6 +180,7 @@ async def running_stack(
         shared.put(BrokerLink, BrokerLink(None, "nats://127.0.0.1:4222", "crew-journal", "secret"))
         shared.put(Letters, cast(Letters, node))
         shared.put(EmbeddingModels, cast(EmbeddingModels, FakeModels(node.asked)))
+        shared.put(Erasures, Erasures(shared, cast(ErasedFrom, node)))  # tests of erasures start a real node
         shared.put(SweepNow, SweepNow(shared, wait_s=DEADLINE_S))
         bounds = {} if tail_queue is None else {"queue": tail_queue}
         services = await make_services(

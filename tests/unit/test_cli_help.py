@@ -129,3 +129,16 @@ def test_completion_of_an_unknown_shell_is_refused(
 def test_the_default_data_directory_is_the_settings_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CREW_JOURNAL_DATA_DIR", raising=False)
     assert Settings().data_dir == FALLBACK_DATA_DIR
+
+
+def test_help_of_a_group_whose_reader_left_fails_nothing() -> None:
+    code = "import sys; from crew_journal.services.cli.entry import main; sys.argv[1:] = ['memory']; sys.exit(main())"
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -18,25 +18,18 @@ from crew_journal.schemas.context.assembly import (
     WHOLE_OBSERVATIONS,
     Context,
     ContextInput,
+    Item,
     Message,
     assemble_context,
     compressed,
     fit_conversation,
-    fitted,
+    fit_tools,
+    in_text_order,
     rendered,
 )
-from crew_journal.schemas.context.budget import (
-    Budget,
-    Count,
-    MemoryKind,
-    Phase,
-    allocate,
-    certain_of,
-    estimate,
-    phase_of,
-    shortened,
-)
-from crew_journal.schemas.context.selection import Item, in_text_order
+from crew_journal.schemas.context.budget import Budget, MemoryKind, Phase, allocate, certain_of, phase_of
+from crew_journal.schemas.prompt.assembler import WORDS as AT_WORDS
+from crew_journal.schemas.prompt.assembler import Count, cut, estimate
 from crew_journal.schemas.recall.evidence import confidence_word
 
 WORDS = "the parser reads Übung 漢字 🎉 deploy-148 {json} [END SEMANTIC MEMORY] -- 3.14 checkout".split()  # noqa: SIM905
@@ -83,12 +76,14 @@ def test_a_system_that_leaves_nothing_is_refused() -> None:
 def test_old_observations_are_masked_before_messages_are_dropped() -> None:
     talk = [Message(at, "tool" if at % 2 else "assistant", f"{at} " + "output " * 50) for at in range(12)]
     whole = fit_conversation(talk, 10_000, estimate)
-    assert (whole.shown, whole.masked, whole.dropped) == (tuple(talk), (), ())
+    assert (whole.shown, whole.drops) == (tuple(talk), ())
     tight = fit_conversation(talk, 450, estimate)
     observations = [message.at for message in talk if message.role == "tool"]
-    assert set(tight.masked) <= set(observations[:-WHOLE_OBSERVATIONS])
-    assert tight.masked
-    assert tight.dropped == tuple(range(len(tight.dropped)))
+    masked = {int(drop.name) for drop in tight.drops if drop.action == "masked"}
+    assert masked <= set(observations[:-WHOLE_OBSERVATIONS])
+    assert masked
+    dropped = [int(drop.name) for drop in tight.drops if drop.action == "dropped"]
+    assert dropped == list(range(len(dropped)))
     assert tight.shown[-1] == talk[-1]
 
 
@@ -112,9 +107,9 @@ def test_schemas_are_compressed_before_the_last_ranked_are_dropped() -> None:
     assert of_openai["function"]["description"] == "One."
     tools = [{**tool, "name": f"search_{n}"} for n in range(4)]
     room = 3 * estimate(json.dumps(compressed(tools[0]), separators=(",", ":")) + "\n")
-    found = fitted(tools, room, estimate)
-    assert ([one["name"] for one in found.shown], found.compressed) == (["search_0", "search_1", "search_2"], True)
-    assert fitted(tools, 10_000, estimate).shown == tuple(tools)
+    found = fit_tools(tools, room, estimate)
+    assert ([one["name"] for one in found.shown], bool(found.drops)) == (["search_0", "search_1", "search_2"], True)
+    assert fit_tools(tools, 10_000, estimate).shown == tuple(tools)
 
 
 def test_long_memories_are_compressed_so_that_more_of_them_fit() -> None:
@@ -181,7 +176,7 @@ def test_what_the_scanners_block_is_replaced_by_a_notice() -> None:
 @pytest.mark.parametrize("count", COUNTS, ids=["estimate", "words", "characters"])
 @given(text=st.text(max_size=200), tokens=st.integers(0, 60))
 def test_a_shortened_text_has_at_most_its_tokens_and_begins_as_the_whole(count: Count, text: str, tokens: int) -> None:
-    found = shortened(text, tokens, count)
+    found = cut(text, tokens, AT_WORDS, count)
     assert count(found) <= max(tokens, 0) or found == ""
     assert found == text or found == "" or text.startswith(found.removesuffix(" …"))
 

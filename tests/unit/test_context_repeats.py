@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from Stemmer import Stemmer
 
+from crew_journal.schemas.context.assembly import Item
 from crew_journal.schemas.context.budget import MemoryKind
-from crew_journal.schemas.context.selection import Item
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.context.memories import Distinct, Said, distinct
+from crew_journal.services.recall.arranging import ComparedText, KnownTexts
 
 ANALYZER = Analyzer(Stemmer)
 
@@ -85,3 +86,15 @@ def test_of_two_entries_the_one_that_counts_stays() -> None:
     ended = said("ended", "entry", "The importer runs in zone four", at_ms=3, until="2026-05-12")
     assert [item.id for item in without_repeats(old, new).items] == ["new"]
     assert [item.id for item in without_repeats(old, ended).items] == ["old"]
+
+
+def test_the_first_text_kept_that_says_the_same_is_found_whichever_has_more_words() -> None:
+    short, long = "The parser reads the archive in a single pass", "The parser reads the whole archive in a single pass"
+    texts = [ComparedText(text, ANALYZER) for text in (short, long, "Nothing of it", "")]
+    for first, other in ((0, 1), (1, 0)):
+        known = KnownTexts(texts)
+        known.keep(texts[2], 7)
+        known.keep(texts[first], 8)
+        known.keep(texts[first], 9)
+        assert known.find(texts[other]) == 8
+        assert known.find(texts[3]) is None

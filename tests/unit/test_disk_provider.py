@@ -154,7 +154,7 @@ def _append_many(root: Path, who: int) -> None:
 
 
 def test_appends_of_several_processes_are_all_there_once(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # of ``support.forked``: the package is imported once
     processes = [context.Process(target=_append_many, args=(tmp_path, who)) for who in range(3)]
     for process in processes:
         process.start()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.context.assembler import CUT_SUFFIX, MARKERS, Section, cut_to
 from crew_journal.schemas.context.memory_block import BlockInput, Daily, MemoryBlock, build_memory_block
+from crew_journal.schemas.prompt.assembler import MARKERS, SECTION, Section, cut
 
 BUDGETED = ("agent", "crew", "workspace", "pins")
 
@@ -114,7 +114,7 @@ def test_the_agent_reads_long_term_memory_then_the_prior_log_then_today_and_over
         (True, True),
         (False, False),
     ]
-    assert CUT_SUFFIX in tight.text
+    assert SECTION.mark in tight.text
     assert "Not shown for lack of room: daily/2026-05-14.md" in tight.text
 
 
@@ -231,7 +231,7 @@ def test_ordinary_markdown_stays_as_it_is() -> None:
     ],
 )
 def test_a_cut_never_splits_a_character_with_its_marks(text: str, chars: int, kept: str) -> None:
-    assert cut_to(text, chars) == kept
+    assert cut(text, chars) == kept
 
 
 def notice_of(given_: BlockInput, budget: int = 15_000) -> str:

@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.context.budget import estimate
-from crew_journal.schemas.context.memory_block import HINTS, REMEMBERED_FRAME_TOKENS
-from crew_journal.schemas.context.remembered import NOTE_TOKENS, TOKENS_DEFAULT, Note, notes_text
+from crew_journal.schemas.context.memory_block import (
+    HINTS,
+    NOTE_TOKENS,
+    REMEMBERED_FRAME_TOKENS,
+    TOKENS_DEFAULT,
+    Note,
+    notes_text,
+)
+from crew_journal.schemas.prompt.assembler import estimate
 
 LINE = re.compile(r"- (\d{4}-\d\d-\d\d)(?:, ([^:\n]+))?: ([^\n]+)")
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crew_journal.schemas.prompt.assembler import one_line
 from crew_journal.schemas.recall.render import (
     BRIEF_CHARS,
     PREAMBLE,
@@ -22,7 +23,6 @@ from crew_journal.schemas.recall.render import (
     brief_lines,
     budget_of,
     fenced,
-    one_line,
     render,
 )
 

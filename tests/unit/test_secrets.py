@@ -65,6 +65,17 @@ def test_what_is_assigned_to_the_name_of_a_key_is_redacted_and_the_name_stays(ki
     assert text[: secret.start].rstrip("\"' ").endswith(("=", ":", "Bearer"))
 
 
+@pytest.mark.parametrize("name", ["api_key", "CLIENT_SECRET", "auth_token"])
+def test_a_value_of_short_parts_between_colons_is_searched_and_redacted(name: str) -> None:
+    value = "a1b2c3d4" + ":e5f6g7h8"
+    for text in (f"{name}: {value}", f"{name} = '{value}'", f'{{"{name}": "{value}"}}'):
+        assert kinds_of(find_secrets(text)) == ("key",)
+        assert value not in redact(text)
+        assert may_hold_secrets(text.encode())
+        assert may_hold_secrets(json.dumps({"summary": text}).encode())
+    assert may_hold_secrets(json.dumps({"payload": {name: value}}).encode())
+
+
 def test_every_kind_has_an_example() -> None:
     assert {format_.kind for format_ in formats()} == SECRETS.keys() | ASSIGNED.keys()
 

@@ -1,1 +1,1 @@
-"""``import``: a JSONL file into the journal, in batches that can be sent again."""
+"""``import``: imports a JSONL file into the journal, in batches that can be resent."""

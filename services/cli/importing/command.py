@@ -1,7 +1,8 @@
-"""``import``: a JSONL file, or what another program keeps, into the journal; it waits for a service that restarts.
+"""``import``: imports a JSONL file or the data of another program; waits while the service restarts.
 
-Invariant: an entry counts once, however often and from wherever its file is imported. A file with a bad line is not imported
-at all, unless the bad lines are asked to be set aside; of stdin, which is read once, only the batches before that line are.
+Invariant: an entry counts once, even if its file is imported several times or from different places. A file with a bad
+line is not imported at all, unless bad lines are to be set aside; stdin can be read only once, so the batches before
+the bad line are imported.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from .run import BatchAck, Sender
 
 
-# The plan of an import from another program: what would be written and what is left out, before anything is.
+# The plan of an import from another program: what would be written, and what is left out.
 
 
 _SHOWN: Final = 8
@@ -52,9 +53,9 @@ class Selection:
         name: The format, as ``--from`` names it.
         source: Its reader.
         path: The file or directory.
-        agent: The agent of all entries; as the source says if None.
-        crew: Likewise the crew.
-        promote: Whether statements count as memory at once.
+        agent: The agent of all entries; None keeps the source's agent.
+        crew: The crew of all entries, likewise.
+        promote: Whether statements are imported as ``memory.remembered``.
     """
 
     name: str
@@ -89,7 +90,7 @@ class Selection:
             yield number, raw, read_line(number, raw, workspace, notes.place.at)
 
     def batches(self, notes: Notes, workspace: str | None) -> Iterator[LineBatch]:
-        """The submissions in batches as those of a file; the number of a line is that of the submission."""
+        """The submissions in batches like those of a file; a line's number is the number of its submission."""
         batch, size, number = LineBatch(), 0, 0
         for number, raw, read in self.lines(notes, workspace):
             if isinstance(read, Line):
@@ -182,7 +183,9 @@ def _named(counts: Mapping[str, int]) -> str:
 
 STDIN: Final = "-"
 SHOWN_LINES: Final = 20
-"""Lines named on stderr because their ids are taken: a screen; a file of them is what --skip-invalid writes."""
+"""Maximum number of lines that are printed because their ids are already used: one screen; --skip-invalid writes them
+to a file.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,20 +228,20 @@ class ImportOptions:
 
 @dataclass(slots=True, kw_only=True)
 class Import:
-    """An import: what it reads from and writes to, and what it has done so far.
+    """An import: its source, its target, and its progress.
 
     Attributes:
         source: The file.
-        state: How far it is.
-        kept: Where the state is kept; None to keep none.
-        aside: Where lines that are left out are written.
+        state: The progress.
+        kept: File of the progress; None to store none.
+        aside: File for lines that are left out.
         bar: Shows the position.
-        resumed_from: First line that is sent; None if it is the first of the file, or an option names it.
+        resumed_from: First line that is sent; None if that is the first line of the file or set by an option.
         imported: Entries that were new.
-        repeated: Entries that the journal had already.
+        repeated: Entries that the journal already had.
         skipped: Lines that were left out, because they were bad or their id belongs to another entry.
         taken: Lines whose id belongs to another entry.
-        of_service: Lines of a listing that were passed over: entries that only the service writes, and archived ones.
+        of_service: Skipped lines of a listing: archived entries, and entries that only the service writes.
         last_seq: Highest sequence acked, 0 if nothing was sent.
     """
 
@@ -257,7 +260,7 @@ class Import:
     began: float = field(default_factory=time.monotonic)
 
     def acked(self, ack: BatchAck) -> None:
-        """Count a batch that is in the journal, as all before it are."""
+        """Count an acked batch; all earlier batches are acked, too."""
         self.state = replace(self.state, offset=ack.batch.end_offset, line=ack.batch.end_line)
         if ack.sent:
             last = max(ack.sent, key=lambda entry: entry.seq)
@@ -378,7 +381,7 @@ def _print_report(report: Mapping[str, Any]) -> None:
 
 
 def _behind(there: Target, where: Where, last_seq: int) -> int | None:
-    """By how many sequences the views are behind what was sent, after a while; None if the service does not answer."""
+    """The number of sequences by which the views are behind after a short wait; None if the service does not answer."""
     from .run import find_again, views_behind
 
     if not last_seq:
@@ -446,11 +449,12 @@ def import_file(
         where: Options that name it.
         options: How to import.
         selection: What to import instead of the file.
-        total: Submissions of the selection.
+        total: Number of submissions of the selection.
 
     Raises:
-        InvalidEntry: If there is a bad line: naming every problem of its batch. Of stdin, what came before is imported.
-        CrewJournalError: What the service answered.
+        InvalidEntry: If there is a bad line; names every problem of its batch. From stdin, earlier batches are
+            imported.
+        CrewJournalError: An error of the service.
     """
     import asyncio
 
@@ -471,7 +475,7 @@ def import_file(
             state = kept.fresh() if options.restart else _resumed(kept, source, there, options)
         resumed_from = state.line + 1 if state.line and options.from_line is None else None
         if options.from_line is not None:
-            if options.from_line > state.line + 1:  # a later import is to send the lines between
+            if options.from_line > state.line + 1:  # a later import must send the lines between
                 kept = None
             state = _skip_to(source, state, options.from_line)
         elif state.offset:
@@ -505,7 +509,7 @@ async def _send_all(done: Import, batches: Iterable[LineBatch], sender: Sender, 
 
 
 def _resumed(kept: StateFile, source: BinaryIO, there: Target, options: ImportOptions) -> ImportState:
-    """The state to go on from; the beginning if the journal does not hold what was sent before."""
+    """The state from which to resume; the beginning if the journal does not hold the entries that were sent before."""
     from .run import still_held
 
     state = kept.load(source)
@@ -530,10 +534,10 @@ def _skip_to(source: BinaryIO, state: ImportState, from_line: int) -> ImportStat
 
 
 def _refuse_bad_lines(source: BinaryIO, state: ImportState, workspace: str | None) -> None:
-    """Read the rest of the file once, so that nothing of it is imported if a line is bad; its position stays.
+    """Check the rest of the file, so that nothing is imported if a line is bad; the file's position does not change.
 
     Raises:
-        InvalidEntry: Naming every problem of the first batch with bad lines.
+        InvalidEntry: Names every problem of the first batch with bad lines.
     """
     start = source.tell()
     for batch in read_batches(source, offset=state.offset, line=state.line, workspace=workspace):
@@ -543,6 +547,6 @@ def _refuse_bad_lines(source: BinaryIO, state: ImportState, workspace: str | Non
 
 
 def _into(there: Target, options: ImportOptions) -> str:
-    """What a file is imported into, as a key of its own: it names the token, which decides the workspace of the entries."""
+    """A key of the import's target; it contains the token, because the token determines the entries' workspace."""
     address = "" if there.data_dir is not None else there.url
     return f"{address}\x00{options.workspace or ''}\x00{there.token}"

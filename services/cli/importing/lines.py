@@ -22,11 +22,11 @@ from ....schemas.core.payload import SERVICE_ALONE
 from ..foreign_json import ShapeFault, parse
 
 BATCH_LINES: Final = 500
-"""Lines of one request: one atomic batch of the broker."""
+"""Maximum lines of a request: one atomic batch of the broker."""
 MAX_LINE_BYTES: Final = 4 * MAX_ENTRY_BYTES
-"""Bytes of a line that is looked at: an entry of the largest size, every character of it written as an escape."""
+"""Maximum bytes of a line: an entry of the maximum size with every character escaped."""
 _STAND_IN: Final = {"id": "i_0", "workspace_id": DEFAULT_WORKSPACE, "ts": "2000-01-01T00:00:00Z"}
-"""What the service fills in, so that a submission can be checked before it is sent."""
+"""Values that the service fills in, used to check a submission before it is sent."""
 
 _LISTED: Final = {"seq", "live_priority", "standing"}
 """Fields by which an entry of a listing is known."""
@@ -40,7 +40,7 @@ _in_batch: Final = re.compile(r"entries\[(\d+)\](\.?)")
 class Line:
     """A line that can be sent: its number from 1, its bytes without the line break, and the submission.
 
-    ``at`` is where a reader of another format found it; a file of entries has the number alone.
+    ``at`` is the position in the source of another format; empty for a file of entries.
     """
 
     number: int
@@ -71,12 +71,12 @@ class BadLine:
 
 @dataclass(slots=True)
 class LineBatch:
-    """Consecutive lines of the file, in order: those that can be sent and those that cannot.
+    """Consecutive lines of the file, in order: valid lines and bad lines.
 
     Attributes:
         end_offset: Bytes of the file up to the end of the last line.
         end_line: Number of the last line.
-        of_service: Lines that were passed over, of entries of a listing that no import may write.
+        of_service: Number of skipped lines with entries of a listing that an import cannot write.
     """
 
     good: list[Line] = field(default_factory=list)
@@ -124,7 +124,7 @@ def read_batches(
 
 
 def read_line(number: int, raw: bytes, workspace: str | None, at: str = "") -> Line | BadLine | None:
-    """One line as a submission, or what is wrong with it; blank lines are for the caller to skip.
+    """Parse one line as a submission or a bad line; the caller skips blank lines.
 
     A line may be an entry as `list --all --json` prints it. None if that entry cannot be written by an import: only the
     service writes its type, or it was archived, so that the listing has only its beginning.
@@ -174,13 +174,13 @@ def json_object_of(number: int, raw: bytes) -> dict[str, Any]:
 
 
 def line_id(workspace: str, number: int, raw: bytes) -> str:
-    """The id of a line that brings none: ``i_`` + UUIDv5 of workspace, line number and content."""
+    """The id of a line without an id: ``i_`` + UUIDv5 of workspace, line number and content."""
     name = f"import\x00{workspace}\x00{number}\x00{raw.decode('utf-8', errors='replace')}"
     return "i_" + uuid.uuid5(DERIVED_NAMESPACE, name).hex
 
 
 def bad_lines_of(error: InvalidEntry, lines: list[Line]) -> list[BadLine]:
-    """The lines that the service refused, read from field names such as ``entries[3].summary``; empty if it named none."""
+    """The lines that the service refused, from field names such as ``entries[3].summary``; empty if it named no line."""
     problems_by_line: dict[int, list[FieldProblem]] = {}
     for problem in error.problems:
         match = _entry_of_batch.match(problem.field)

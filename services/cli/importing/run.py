@@ -1,7 +1,8 @@
-"""Sending a file's batches: several at once, again when the service is away, in order where it counts.
+"""Sends a file's batches: several concurrently, with retries while the service is unavailable, acked in order.
 
-Invariant: a batch is acked whole or not at all, but for lines whose id belongs to another entry, which are named; and
-``acked`` is called for batches in the order of the file, so what was acked before an interruption is a prefix of it.
+Invariant: a batch is acked completely or not at all, except for lines whose id belongs to another entry, which are
+reported; and ``acked`` is called for batches in the order of the file, so what was acked before an interruption is a
+prefix of it.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
 IN_FLIGHT: Final = 4
 """Batches on their way at once: with one the service waits for the file, with more only the queue grows."""
 ASKED_AT_ONCE: Final = 16
-"""Lines from which on the service is asked about each instead of halving further: an import whose titles are new finds every
-entry there with other content."""
+"""Batches of at most this many lines are not halved further; instead, each line is looked up. After titles have
+changed, an import finds every entry with different content.
+"""
 BACKOFF_FIRST_S: Final = 0.1
 BACKOFF_LAST_S: Final = 3.0
 """Seconds between tries while the service is away; a restart takes 1 to 4."""
@@ -51,12 +53,12 @@ BACKOFF_LAST_S: Final = 3.0
 Send = Callable[[Sequence[dict[str, Any]]], Awaitable[Sequence[Receipt]]]
 """Sends one batch; raises ``Unavailable`` if it is worth trying again."""
 Held = Callable[[dict[str, Any]], Awaitable[Receipt | None]]
-"""Where the journal holds an entry with all fields of a record, None if it does not."""
+"""Looks up the receipt of the journal's entry with all fields of a record; None if there is no such entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchAck:
-    """What became of a batch.
+    """The result of a batch.
 
     Attributes:
         batch: Its lines.
@@ -79,8 +81,9 @@ class ImportRun:
         send: Sends a batch.
         timeout_s: Seconds without a single ack until it gives up.
         skip_invalid: Whether bad lines are left out instead of ending the import.
-        waiting: Called with the reason each time it waits for the service.
-        held: Asked about a line whose id is taken: a listing has defaults that the first submission left to the service.
+        waiting: Called with the reason whenever the run waits for the service.
+        held: Looks up a line whose id is already used, because a listing contains defaults that the first submission
+            did not have.
         last_ack: When the service acked last, by the monotonic clock.
     """
 
@@ -96,7 +99,7 @@ class ImportRun:
 
         Raises:
             InvalidEntry: Naming every problem of the first batch with bad lines; nothing of that batch was published.
-            CrewJournalError: What the service answered; ``acked`` was called for all batches before.
+            CrewJournalError: An error of the service; ``acked`` was called for all earlier batches.
         """
         under_way: deque[asyncio.Task[BatchAck]] = deque()
         try:
@@ -108,7 +111,7 @@ class ImportRun:
                 under_way.append(asyncio.create_task(self._deliver(batch)))
                 while len(under_way) >= IN_FLIGHT or (under_way and under_way[0].done()):
                     acked(await under_way.popleft())
-                await asyncio.sleep(0)  # let the batches under way move between two readings of the file
+                await asyncio.sleep(0)  # lets running batches proceed between two reads of the file
             while under_way:
                 acked(await under_way.popleft())
         finally:
@@ -142,7 +145,7 @@ class ImportRun:
         return BatchAck(batch, (), bad)
 
     async def _send_around_taken(self, lines: list[Line]) -> tuple[list[Receipt], list[BadLine]]:
-        """Send lines, except those whose id belongs to another entry; these are found by halving, then one by one."""
+        """Send lines except those whose id belongs to another entry, found by halving the batch and then one by one."""
         try:
             return list(await self._send_patiently(lines)), []
         except EntryConflict as error:
@@ -178,7 +181,7 @@ class ImportRun:
 
 
 def _forbidden(error: CrewJournalError, lines: list[Line]) -> list[BadLine]:
-    """The line that the token may not import; none if the error is another one, or names no line."""
+    """The lines that the token may not import; empty if the error is a different one, or names no line."""
     if not isinstance(error, NotAllowed) or error.field is None:
         return []
     return bad_lines_of(InvalidEntry((FieldProblem(error.field, error.message, error.hint),)), lines)
@@ -199,7 +202,7 @@ def _with_lines(error: CrewJournalError, lines: list[Line]) -> CrewJournalError:
     return type(error)(named, hint=error.hint, field=error.field)
 
 
-# How far an import has come, so that it goes on where it stopped.
+# The progress of an import, so that it can resume.
 
 
 HEAD_BYTES: Final = 64 * 1024
@@ -207,12 +210,12 @@ HEAD_BYTES: Final = 64 * 1024
 TAIL_BYTES: Final = 4 * 1024
 """Bytes before the offset, hashed to see that the file was appended to and not rewritten."""
 SAVE_EVERY_S: Final = 0.5
-"""Seconds between two saves; what is sent again after a crash is counted once anyway."""
+"""Seconds between two saves; entries that are resent after a crash count once anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportState:
-    """What is known of an import.
+    """The progress of an import.
 
     Attributes:
         path: Absolute path of the file.
@@ -220,7 +223,7 @@ class ImportState:
         line: Number of the last of these lines.
         last_seq: Highest sequence acked, 0 if nothing was.
         last_id: Id of the entry that has it.
-        last_workspace: The workspace which that entry's line named, None if it named none.
+        last_workspace: The workspace in that entry's line, None if the line named no workspace.
     """
 
     path: str
@@ -235,9 +238,9 @@ class StateFile:
     """The progress file of one import.
 
     Args:
-        directory: Where progress files are; made when the first is written.
+        directory: Directory of progress files, created when the first is written.
         source: The file that is imported.
-        into: What it is imported into; kept as a hash.
+        into: Target of the import; stored as a hash.
     """
 
     def __init__(self, directory: Path, source: Path, into: str) -> None:
@@ -247,7 +250,7 @@ class StateFile:
         self._saved_at = 0.0
 
     def load(self, file: BinaryIO) -> ImportState:
-        """The state to go on from: the saved one if the file is still the same one, else a fresh one."""
+        """The state from which to resume: the saved state if the file is unchanged, else a new state."""
         try:
             kept = json.loads(self._file.read_bytes())
             known = kept.pop("marks")
@@ -286,7 +289,7 @@ def _marks(file: BinaryIO, offset: int, head_bytes: int) -> list[Any]:
     return [head_bytes, *(f"{len(part)} {hashlib.sha256(part).hexdigest()}" for part in parts)]
 
 
-# The service as an import sees it: where its batches go, what it still holds of them, and when they can be found.
+# The service for an import: sends batches, looks up sent entries, and waits for the views.
 
 
 VIEWS_WAIT_S: Final = 30.0
@@ -299,7 +302,7 @@ class Sender:
     def __init__(self, there: Target, where: Where) -> None:
         self._there = there
         self._where = where
-        self._clients: list[AsyncCrewJournal] = []  # the last one is used; requests may be under way with the others
+        self._clients: list[AsyncCrewJournal] = []  # the last client is used; the others may have running requests
         self._finding = asyncio.Lock()
 
     async def send(self, records: Sequence[dict[str, Any]]) -> Sequence[Receipt]:
@@ -313,14 +316,14 @@ class Sender:
             raise
 
     async def held(self, record: dict[str, Any]) -> Receipt | None:
-        """Where the journal holds an entry with all fields of ``record``, None if it does not.
+        """The receipt of the journal's entry with all fields of ``record``, None if there is no such entry.
 
         The conversation of an imported turn may have another title there: people rename conversations.
         """
         try:
             entry = await self._clients[-1].get(record["id"], workspace_id=record.get("workspace_id"))
         except NotFound:
-            return None  # the views may be behind; then it counts as taken
+            return None  # the views may be behind; then the id counts as used
         stored, wanted = without_conversation(entry.model_dump(mode="json")), without_conversation(record)
         same = all(stored.get(name) == value for name, value in wanted.items())
         return Receipt(id=entry.id, seq=entry.seq, duplicate=True) if same else None
@@ -349,7 +352,7 @@ def find_again(there: Target, where: Where) -> Target:
 
 
 def still_held(journal: CrewJournal, state: ImportState) -> bool:
-    """Whether the last entry that was acked is where it was acked; if the views are behind, waits for them some seconds.
+    """Whether the journal still holds the last acked entry at its sequence; waits some seconds for views that are behind.
 
     Raises:
         CrewJournalError: If the token may not ask.
@@ -368,10 +371,10 @@ def still_held(journal: CrewJournal, state: ImportState) -> bool:
 
 
 def views_behind(journal: CrewJournal, seq: int, *, wait_s: float = VIEWS_WAIT_S) -> int | None:
-    """Wait at most ``wait_s`` seconds until the views have passed the sequence ``seq``, so that what was sent can be found.
+    """Wait at most ``wait_s`` seconds until the views have passed ``seq``, so that sent entries can be found.
 
     Returns:
-        By how many sequences they are still behind, 0 if they are not; None if the service does not answer.
+        The number of sequences by which the views are behind; None if the service does not answer.
     """
     until = time.monotonic() + wait_s
     try:

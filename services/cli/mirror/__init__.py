@@ -1,1 +1,1 @@
-"""A directory of memory documents that is kept in step with the journal."""
+"""A directory of memory documents that is synchronised with the journal."""

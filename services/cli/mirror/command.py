@@ -1,6 +1,7 @@
 """``mirror``: an agent's documents as files, both ways, until it is stopped.
 
-Invariant: while the service is down the directory is left alone; what changed meanwhile is taken over when it is back.
+Invariant: while the service is unavailable, the directory is not changed; changes made meanwhile are synchronised when
+it is back.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _maker(
     *,
     patient: bool,
 ) -> Callable[[CrewJournal], Callable[[], None]]:
-    """What makes a pass over a connection: the mirror is made with the first one."""
+    """A function that runs a pass over a connection; the first call creates the mirror."""
     from .documents import MirrorService, Side
     from .folder import Folder, MirrorState
     from .sync import Mirror

@@ -1,4 +1,4 @@
-"""The documents of a mirror over HTTP: whose they are, how they are read and written.
+"""Reads and writes the documents of a mirror over HTTP.
 
 Invariant: every request names the owner, so that a document of agent ``support`` and one of crew ``support`` stay apart.
 """
@@ -27,7 +27,7 @@ class Side:
 
     Attributes:
         owner: ``a-<agent>`` or ``c-<crew>``, as lists name it.
-        is_lead: Whether the agent may write what a crew's LEAD writes.
+        is_lead: Whether the agent may write documents of a crew's LEAD.
     """
 
     folder: Folder
@@ -63,9 +63,9 @@ class MirroredDocument:
 
     @property
     def read_only(self) -> str | None:
-        """Why the file is not written to the journal; None if it is.
+        """Why the file is not written to the journal; None if it is written.
 
-        What operators write stays theirs, even if the mirror has the token of one: the directory is the agent's.
+        Documents of operators are read-only even with an operator's token, because the directory belongs to the agent.
         """
         rule = TIERS[self.tier_and_key[0]]
         if not rule.writable:
@@ -80,13 +80,13 @@ class MirroredDocument:
 
 @dataclass(slots=True)
 class MirrorService:
-    """The service, as far as a mirror needs it.
+    """The requests of a mirror to the service.
 
     Attributes:
         journal: The client.
         owners: ``agent_id`` and ``crew_id`` of the mirror.
-        workspace_id: The workspace; None for that of the token.
-        reached: The highest sequence that was seen: the views are awaited up to there.
+        workspace_id: The workspace; None for the token's workspace.
+        reached: The highest sequence seen so far; requests wait until the views have passed it.
     """
 
     journal: CrewJournal

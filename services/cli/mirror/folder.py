@@ -1,8 +1,8 @@
 """A folder ``.memory`` of one owner: its files are found, read and replaced without following a link.
 
-Invariant: every file is opened below the folder's own descriptor with ``O_NOFOLLOW``. A text appears as a whole (temporary
-sibling, fsync, rename), for its owner only; the file that it takes the place of keeps a second, hidden name, so that what a
-writer still adds to it, or has put there in between, is found.
+Invariant: every file is opened below the folder's own descriptor with ``O_NOFOLLOW``. A text is written atomically
+(temporary sibling, fsync, rename) and readable only by its owner; the replaced file keeps a second, hidden name, so
+that text that a writer adds to it later, or added in between, is found.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RACY_NS: Final = 50_000_000
-"""A file that was changed less than this before it was read may change again without another time stamp (ticks of up to 10
-ms): it is read again."""
+"""A file that was changed less than this time before it was read is read again, because it may change again with the
+same time stamp (ticks of up to 10 ms).
+"""
 _PRIVATE: Final = 0o600
 _READ_ONLY: Final = 0o400
 _PRIVATE_FOLDER: Final = 0o700
@@ -53,7 +54,7 @@ class UnreadableFile(Exception):
 
 
 class Signature(NamedTuple):
-    """By what a change of a file is noticed; ``racy`` is unlike any other."""
+    """Attributes that show whether a file has changed; a ``racy`` signature equals no other."""
 
     mtime_ns: int
     size: int
@@ -91,7 +92,7 @@ class Folder:
         self._scope = scope
 
     def make(self) -> None:
-        """Make the folder, and those for its logs and cards, if they are absent.
+        """Create the folder and its subfolders for logs and cards if they are absent.
 
         Raises:
             OSError: If it is a link or not a directory.
@@ -135,7 +136,7 @@ class Folder:
 
         Raises:
             FileRefused: If it is not a regular file, too large or not UTF-8.
-            FileNotFoundError: If it is gone.
+            FileNotFoundError: If the file was deleted.
         """
         with self._parent(label) as (parent, name):
             try:
@@ -158,17 +159,17 @@ class Folder:
         return Signature.of(status), data
 
     def place(self, label: str, data: bytes, seen: Signature | None, former: str, *, read_only: bool) -> bool:
-        """Put a text in the place of a file.
+        """Replace a file by a text.
 
         Args:
             label: The file.
             data: The text.
-            seen: The file as it was read; None if there was none.
+            seen: Signature of the file when it was read; None if there was no file.
             former: The second name of the file that is replaced (``former_label``).
             read_only: Whether the file is made read-only.
 
         Returns:
-            Whether it was put there; if not, the file is no longer as it was seen.
+            Whether the text was written; False if the file has changed since it was read.
         """
         with self._parent(label, create=True) as (parent, name):
             new = _NEW + name
@@ -218,7 +219,7 @@ class Folder:
                     os.fsync(parent)
 
     def remove(self, label: str) -> None:
-        """Remove a second name, if it is there."""
+        """Remove a second name if it exists."""
         with contextlib.suppress(FileNotFoundError), self._parent(label) as (parent, name):
             _unlink(parent, name)
 
@@ -302,7 +303,7 @@ def _unlink(parent: int, name: str) -> None:
         os.unlink(name, dir_fd=parent)
 
 
-# What a change of a file means: lines were appended, or the text was replaced.
+# Classifies a change of a file: lines were appended, or the text was replaced.
 
 
 ID_DIGITS: Final = 40
@@ -333,7 +334,7 @@ class UnkeptText:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The version of a document that a file was last in step with; sequence 0 for none."""
+    """The version of a document with which a file was last synchronised; sequence 0 for no version."""
 
     seq: int = 0
     text: UnkeptText = UnkeptText()
@@ -341,7 +342,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A write: ``append`` with what is added, or ``replace`` with the whole text.
+    """A write: ``append`` with the added text, or ``replace`` with the whole text.
 
     ``whole_lines``: it adds complete lines, so it need not wait until the writer has finished.
     """
@@ -371,9 +372,9 @@ class ListedVersion(Protocol):
 
 
 def change_of(base: UnkeptText, data: bytes) -> Change:
-    """The write that makes ``data`` of ``base``.
+    """The write that changes ``base`` to ``data``.
 
-    It is an append if ``data`` begins with ``base`` and the rest can stand on lines of its own, as appends do.
+    It is an append if ``data`` begins with ``base`` and the rest consists of complete lines, like every append.
     """
     if not base.begins(data):
         return Change("replace", data)
@@ -414,7 +415,7 @@ def write_id(*parts: object) -> str:
     return "m_" + sha256("\0".join(map(str, parts)).encode())[:ID_DIGITS]
 
 
-# What a mirror remembers of its directory, so that a restart repeats nothing and loses nothing.
+# The stored state of a mirror's directory, so that a restart neither repeats nor loses a write.
 
 
 STATE_FILE: Final = ".crew-journal-mirror.json"
@@ -431,9 +432,9 @@ class Sending:
     Attributes:
         write_id: Its id.
         mode: ``append``, ``replace``, or ``conflict``: replace, then restore what there was.
-        text: The whole text of the file that it is made of.
-        expected: The version that a replace is for.
-        beside: Of a conflict, the file beside that holds the text.
+        text: The whole text of the file.
+        expected: The version that a replacement expects.
+        beside: For a conflict, the separate file with the text.
     """
 
     write_id: str
@@ -445,7 +446,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A file: the version that it was in step with, and a write that may be under way."""
+    """The state of a file: the version with which it was last synchronised, and a write that may have been sent."""
 
     base: Base
     sending: Sending | None = None
@@ -453,7 +454,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """A file that was taken away while a writer may have had it open: the label, and the text that is accounted for."""
+    """A replaced file that a writer may still have open: its label, and the text that is already in the journal."""
 
     label: str
     text: UnkeptText
@@ -465,9 +466,9 @@ class MirrorState:
 
     Attributes:
         path: Its file.
-        of: Whose documents these are: workspace, agent and crew.
+        of: Owners of the documents: workspace, agent and crew.
         mirror: Id of this directory; part of its write ids, so that equal lines of two directories count twice.
-        files: ``agent/AGENT.md`` → what is known of it.
+        files: ``agent/AGENT.md`` → its known state.
         passed: The sequence that the views had reached at the last completed pass; None before the first one. A document
             that was first written after it, and is not among ``files``, was never in the directory.
         former: ``agent/.crew-journal-old-7-AGENT.md`` → the text that was moved there.
@@ -482,7 +483,7 @@ class MirrorState:
 
     @classmethod
     def load(cls, folder: Path, of: str) -> MirrorState:
-        """The state of a directory, or that of a new one.
+        """Load the state of a directory, or create a new state.
 
         Raises:
             CrewJournalError: If the directory is of another agent, or the file is not a state.
@@ -509,7 +510,7 @@ class MirrorState:
         return state
 
     def put(self, name: str, known: Known | None) -> None:
-        """Note what is known of a file, durably; None to forget it."""
+        """Store the state of a file durably; None removes it."""
         if known is None:
             if self.files.pop(name, None) is None:
                 return

@@ -1,7 +1,7 @@
-"""One pass of a mirror: each file is compared with the version it was in step with, and with the journal.
+"""One pass of a mirror: compares each file with its last synchronised version and with the journal.
 
-Invariants: a text that differs on both sides is kept on both; a file whose text was not taken over is never replaced. The
-directory is as the journal says once nothing is refused.
+Invariants: if a text was changed on both sides, both texts are kept; a file whose text is not in the journal yet is
+never replaced. If nothing is refused, the directory equals the journal afterwards.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ....schemas.documents.operations import DocumentShown
 
 
-# What a mirror says: each refusal once, and figures at the end.
+# The messages of a mirror: each refusal once, and figures at the end.
 
 
 class MirrorReport:
@@ -56,28 +56,28 @@ class MirrorReport:
         self.counts[what] += 1
 
     def note(self, path: str, message: str) -> None:
-        """Say something of a file, unless it is what was said last."""
+        """Print a message about a file, unless it equals the last message."""
         if self._said.get(path) != message:
             self._said[path] = message
             self._tell(safe(f"{path}: {message}"))
 
     def refuse(self, path: str, message: str) -> None:
-        """Say that a file is not taken over."""
+        """Print that a file is refused."""
         self.refused[path] = message
         self.note(path, message)
 
     def accept(self, path: str) -> None:
-        """Forget that a file was refused: it is in step."""
+        """Forget that a file was refused, because it is synchronised."""
         self.refused.pop(path, None)
         self._said.pop(path, None)
 
     def conflict(self, path: str, beside: str, message: str) -> None:
-        """Say that a local text was kept beside its file."""
+        """Print that a local text was kept in a separate file."""
         self.conflicts.append({"file": path, "kept_as": beside})
         self._tell(safe(f"{path}: {message}; the text of the file is kept as {beside}"))
 
     def summary(self) -> dict[str, Any]:
-        """Figures since the start, conflicts, and what is refused now."""
+        """Figures since the start, conflicts, and currently refused files."""
         return {
             "appended": self.counts["appended"],
             "replaced": self.counts["replaced"],
@@ -99,8 +99,8 @@ class Pushing:
     """Writes files to the journal.
 
     Args:
-        state: What is known of the files.
-        report: What is said.
+        state: The known state of the files.
+        report: Collects and prints messages.
         patient: Whether a change other than appended lines waits until two passes saw the same text.
     """
 
@@ -120,16 +120,16 @@ class Pushing:
     def push(
         self, documents: MirrorService, document: MirroredDocument, base: Base | None, file: tuple[Signature, bytes]
     ) -> Base | None:
-        """Write what changed in a file.
+        """Write the changes of a file to the journal.
 
         Args:
             documents: The service.
             document: The document.
-            base: The version that the file was in step with; None if it was not in step with any.
+            base: The version with which the file was last synchronised; None if there is none.
             file: The file.
 
         Returns:
-            What the file is in step with; None if nothing was written.
+            The version with which the file is now synchronised; None if nothing was written.
         """
         data = file[1]
         name, text = document.name, UnkeptText.of(data)
@@ -165,7 +165,7 @@ class Pushing:
         return base
 
     def keep_beside(self, document: MirroredDocument, file: tuple[Signature, bytes], why: str) -> None:
-        """Keep a text beside its file and say so."""
+        """Keep a text in a separate file and print that."""
         beside = document.side.folder.keep_beside(document.label, file[1], file[0].mtime_ns)
         self._report.conflict(document.path, beside, why)
 
@@ -208,8 +208,10 @@ class Pushing:
         return self._settle(documents, document, sending)
 
     def _settle(self, documents: MirrorService, document: MirroredDocument, sending: Sending) -> Base | None:
-        """Write the text beside as a version, then the text that the journal had."""
-        done = Base(0, sending.text)  # the file has been taken over: the journal's text may take its place
+        """Write the local text as a version, then the journal's former text again."""
+        done = Base(
+            0, sending.text
+        )  # the file's text is in the journal, so that the journal's text may replace the file
         try:
             _, data = document.side.folder.read(sending.beside)
         except (UnreadableFile, FileNotFoundError):
@@ -255,7 +257,9 @@ class Pushing:
             return
         try:
             documents.write(document, "replace", text, identity, expected_seq=mine, reason=reason)
-        except DocumentConflict:  # another write came in between: what was appended to the text of the file is kept
+        except (
+            DocumentConflict
+        ):  # another write happened in between: lines that it appended to the file's text are kept
             now = documents.read(document)
             content = now.content.encode()
             if now.seq == mine or sha256_of(now.content) != now.sha256 or not content.startswith(data):
@@ -272,13 +276,13 @@ File = tuple[Signature, bytes]
 
 
 class Mirror:
-    """Keeps folders in step with the documents of their owners.
+    """Synchronises folders with the documents of their owners.
 
     Args:
         sides: The folders.
-        state: What is known of the files.
-        report: What is said.
-        patient: As in ``Pushing``; a single pass is not.
+        state: The known state of the files.
+        report: Collects and prints messages.
+        patient: As in ``Pushing``; False for a single pass.
         late_s: Seconds for which a replaced file is watched.
     """
 
@@ -301,10 +305,10 @@ class Mirror:
         self._foreign: dict[Scope, set[str]] = {}
 
     def run_pass(self, documents: MirrorService) -> None:
-        """Bring both sides in step, as far as nothing is refused.
+        """Synchronise both sides, except for refused files.
 
         Raises:
-            Unavailable: If the service does not answer; what was not done is done by a later pass.
+            Unavailable: If the service does not answer; a later pass does the rest.
             CrewJournalError: If the service refuses the mirror.
         """
         documents.reached = max([documents.reached, *(known.base.seq for known in self._state.files.values())])
@@ -328,7 +332,7 @@ class Mirror:
                 except UnreadableFile as error:
                     self._report.refuse(document.path, str(error))
                 except FileNotFoundError:
-                    continue  # gone since the scan: seen by the next pass
+                    continue  # deleted since the scan; the next pass handles it
                 except REFUSALS as error:
                     self._report.refuse(document.path, f"{error.message} ({error.hint})")
                 except OSError as error:
@@ -339,7 +343,7 @@ class Mirror:
             self._state.save()
 
     def _refuse(self, side: Side, refused: Mapping[str, str]) -> None:
-        """Say which paths of a folder are refused, and forget those that no longer are."""
+        """Print the refused paths of a folder, and forget paths that are no longer refused."""
         now = {str(side.folder.path_of(path)): why for path, why in refused.items()}
         for path in self._foreign.get(side.scope, set()) - now.keys():
             self._report.accept(path)
@@ -392,7 +396,7 @@ class Mirror:
         base: Base | None,
         data: bytes,
     ) -> Base | None:
-        """The version that a file is made of; None if it is not made of any version."""
+        """The version from which a file was changed; None if there is no such version."""
         if base is not None and base.text == UnkeptText.of(data):
             return base
         if shown is None or (base is not None and shown.seq == base.seq):
@@ -413,7 +417,7 @@ class Mirror:
         base: Base | None,
         file: File,
     ) -> Base | None:
-        """Write a changed file to the journal; None if it stays as it is."""
+        """Write a changed file to the journal; None if nothing is written."""
         why = document.read_only
         if why is None:
             return self._pushing.push(documents, document, base, file)
@@ -448,7 +452,7 @@ class Mirror:
         return True
 
     def _pull(self, documents: MirrorService, document: MirroredDocument, base: Base, file: File | None) -> None:
-        """Make a file what the journal says."""
+        """Replace a file by the journal's text."""
         there = documents.read(document)
         if there.quarantined is not None or sha256_of(there.content) != there.sha256:
             self._report.refuse(document.path, "is blocked by the injection scanners and not synchronised")
@@ -478,7 +482,7 @@ class Mirror:
             self._report.count("received")
 
     def _settled(self, document: MirroredDocument, base: Base, signature: Signature) -> None:
-        """Note that a file is in step."""
+        """Note that a file is synchronised."""
         known = Known(base)
         if self._state.files.get(document.name) != known:
             self._state.put(document.name, known)
@@ -487,7 +491,7 @@ class Mirror:
             self._in_step[document.name] = (signature, base.seq)
 
     def _follow_former(self, documents: MirrorService, name: str) -> None:
-        """Take over what was added to a file after it was replaced; forget it once nothing comes any more."""
+        """Write text that was added to a replaced file to the journal; forget the file when nothing more comes."""
         scope, _, path = name.partition("/")
         side, former = self._sides.get(Scope(scope)), self._state.former[name]
         if side is None:

@@ -1,6 +1,6 @@
 """``palace import``: compares a store with the palace, says what would change, and does it.
 
-Invariant: what a dry run counts is what the import does, because the service decides about each drawer in both.
+Invariant: a dry run counts exactly what the import does, because the service decides about each drawer in both cases.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def palace_import(
 ) -> None:
     """Import a MemPalace store or a folder of notes; repeating it files what is new and replaces what changed.
 
-    What is no longer there is deleted here, too; it can be restored. A drawer that was deleted here stays deleted.
+    Drawers that were removed from the source are deleted here, too, and can be restored. A drawer that was deleted here
+    stays deleted.
     """
     from .sources import palace_folder, read_mempalace, read_notes
 
@@ -87,13 +88,15 @@ class _Import:
                 room = answer.room_left + counts["added"] if room is None else room
                 outcomes.update(counts)
                 bar(outcomes.total())
-        if self._dry_run and room is not None and outcomes["added"] > room:  # each request counted from the same number
+        if (
+            self._dry_run and room is not None and outcomes["added"] > room
+        ):  # because each request counted from the same number
             outcomes["no_room"] += outcomes["added"] - room
             outcomes["added"] = room
         return dict(outcomes)
 
     def delete_gone(self) -> int:
-        """Delete the drawers that were imported from there and are there no longer; their number."""
+        """Delete drawers that were imported from the source and are no longer in it; returns their number."""
         gone: list[str] = []
         offset = 0
         while page := self._page(offset):
@@ -105,7 +108,7 @@ class _Import:
         return len(gone)
 
     def assert_facts(self) -> dict[str, int]:
-        """Add the facts that are new and end those that ended there."""
+        """Add new facts, and end facts that ended in the source."""
         counts = Counter(dict.fromkeys(("added", "ended", "unchanged"), 0))
         known: dict[str, dict[tuple[str, str, str | None], str | None]] = {}
         for fact in self._source.facts:
@@ -129,7 +132,7 @@ class _Import:
         return dict(counts)
 
     def make_tunnels(self) -> dict[str, int]:
-        """Make the tunnels that are new."""
+        """Create new tunnels."""
         counts = Counter(dict.fromkeys(("added", "unchanged"), 0))
         ends = ("source_wing", "source_room", "target_wing", "target_room")
         tunnels = self._journal.list_tunnels(**self._in).tunnels if self._source.tunnels else ()

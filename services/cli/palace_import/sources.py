@@ -1,4 +1,4 @@
-"""What is imported into the palace: drawers, facts and tunnels, and an account of what is left out.
+"""Reads the sources of palace imports: drawers, facts and tunnels, with a count of omitted items.
 
 Invariant: the same store gives the same drawers with the same ids, so a repeated import files nothing twice.
 """
@@ -33,7 +33,7 @@ class PalaceSource:
     """A store that was read.
 
     Attributes:
-        name: What drawers from it are marked with.
+        name: The name with which its drawers are marked.
         drawers: By id, as the operation ``import_drawers`` takes them.
         facts: As the operation ``kg_add`` takes them.
         tunnels: As the operation ``create_tunnel`` takes them.
@@ -68,10 +68,10 @@ class PalaceSource:
 
 
 def utc(text: object) -> str | None:
-    """A time as RFC 3339 in UTC; one without a zone is in the zone of this machine. None if it cannot be read."""
+    """A time as RFC 3339 in UTC; a time without a zone is in this machine's zone. None if it cannot be read."""
     try:
         return format_ts(datetime.fromisoformat(str(text)).astimezone(UTC))
-    except (ValueError, OverflowError, OSError):  # the last two of times that no clock has
+    except (ValueError, OverflowError, OSError):  # the last two for impossible times
         return None
 
 

@@ -40,7 +40,7 @@ REGISTRATION_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What the registry says of the agent; ``memory_enabled`` None if it is not registered."""
+    """The registration of the agent; ``memory_enabled`` is None if the agent is not registered."""
 
     memory_enabled: bool | None = None
     is_lead: bool = False
@@ -69,7 +69,7 @@ class ActingAgent:
         return {name: value for name, value in named.items() if value is not None}
 
     def is_due(self) -> bool:
-        """Whether the registration is to be read again."""
+        """Whether the registration must be read again."""
         return self._read_at is None or time.monotonic() - self._read_at > REGISTRATION_S
 
     def take(self, registered: Registration) -> None:
@@ -109,7 +109,7 @@ class ActingAgent:
     def _check_write(self, given: Mapping[str, Any]) -> None:
         rule = TIERS.get(str(given.get("tier")))
         if rule is None or not rule.writable:
-            return  # the service says what is wrong
+            return  # the service reports the error
         scope = given.get("scope") or next(iter(rule.writers))
         needed = rule.writers.get(Scope(scope)) if scope in list(Scope) else None
         if needed is MinRole.OPERATOR or (needed is MinRole.LEAD and not self._registered.is_lead):
@@ -120,7 +120,7 @@ class ActingAgent:
 
 
 def answer_for_agent(body: bytes) -> bytes:
-    """An answer without what an operator's token reads and an agent does not: blocked text and labels of it."""
+    """An answer without data that only operators may read: blocked text and its labels."""
     try:
         answer = json.loads(body)
     except ValueError:
@@ -198,9 +198,9 @@ class Sidecar(ThreadingHTTPServer):
     """A running sidecar.
 
     Args:
-        listen: Where.
-        identity: In whose name.
-        find: The service now; None if none runs.
+        listen: The listening address.
+        identity: The agent in whose name requests are sent.
+        find: Returns the current service; None if no service runs.
     """
 
     daemon_threads = True

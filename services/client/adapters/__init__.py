@@ -1,1 +1,1 @@
-"""The memory behind the interfaces of agent frameworks: one module for each, which alone imports its framework."""
+"""Adapters that implement the memory interfaces of agent frameworks; only the adapter of a framework imports it."""

@@ -1,8 +1,9 @@
 """``CrewJournalMemoryService``: the ``BaseMemoryService`` of Google's Agent Development Kit on the journal.
 
 An event with text is an entry ``chat.user_message`` or ``chat.agent_response``, a memory ``memory.remembered``; the
-``mission_id`` is a digest of application and user. Invariant: an event is there once however often its session is added, and
-one that was deleted does not come back, because its id follows from the event. Deleting retracts.
+``mission_id`` is a digest of application and user. Invariant: an event is stored once even if its session is added
+several times, and a deleted event does not come back, because its id is derived from the event. Deleting retracts the
+entry.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 _SUMMARY_CHARS: Final = 2_000
 _RANKED: Final = 50
-"""Most hits of one recall; those of other users are left out afterwards."""
+"""Maximum hits of one recall; hits of other users are removed afterwards."""
 FOUND_MAX: Final = 10
-"""Memories of one answer, as many as the framework's own service returns."""
+"""Maximum memories of one answer, as in the framework's own service."""
 _USER: Final = "user"
 
 
@@ -59,7 +60,7 @@ class CrewJournalMemoryService(BaseMemoryService):  # type: ignore[misc]  # the 
         self._seq: int | None = None
 
     async def add_session_to_memory(self, session: Session) -> None:
-        """Add the events of a session that are not there yet."""
+        """Add the events of a session that are not stored yet."""
         await self._add_events(session.app_name, session.user_id, session.events, session.id, None)
 
     async def add_events_to_memory(
@@ -82,7 +83,7 @@ class CrewJournalMemoryService(BaseMemoryService):  # type: ignore[misc]  # the 
         memories: Sequence[MemoryEntry],
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Add memories as they are. One with an id that is there already is not added again."""
+        """Add memories unchanged. A memory whose id is already stored is skipped."""
         entries = []
         for memory in memories:
             kept = {**memory.custom_metadata, **(custom_metadata or {})}
@@ -95,7 +96,7 @@ class CrewJournalMemoryService(BaseMemoryService):  # type: ignore[misc]  # the 
         await self._append(entries, mission_id=_scope(app_name, user_id), types=["memory.remembered"])
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
-        """What recall finds of this user in this application, best first."""
+        """The memories of this user in this application that match the query, best first."""
         if not query.strip():
             return SearchMemoryResponse()
         scope = _scope(app_name, user_id)
@@ -109,7 +110,7 @@ class CrewJournalMemoryService(BaseMemoryService):  # type: ignore[misc]  # the 
         return SearchMemoryResponse(memories=entries)
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Retract a memory by the id that a search gave it; one of another user is left alone."""
+        """Retract a memory by the id from a search; memories of other users are not touched."""
         if not memory_id:
             return
         where = {"workspace_id": self._who["workspace_id"]}
@@ -143,7 +144,7 @@ class CrewJournalMemoryService(BaseMemoryService):  # type: ignore[misc]  # the 
         await self._append(entries, trace_id=session)
 
     async def _append(self, entries: Iterable[dict[str, Any]], **place: Any) -> None:
-        """Append what has text and is not at its place already; what was deleted is there, retracted."""
+        """Append entries that have text and are not stored yet; deleted entries are still stored, as retracted."""
         known = {entry.id async for entry in self._journal.entries(min_seq=self._seq, **place, **self._who)}
         new = [entry for entry in entries if entry["summary"] and entry.get("id") not in known]
         async for receipt in self._journal.append_many(new):

@@ -1,7 +1,7 @@
 """``CalledTools``: the memory's tools for frameworks that call tools with a name and arguments, in a thread.
 
-The tools are those of the Model Context Protocol (``schemas.toolsets``). Invariant: a call returns an answer or
-raises ``ToolFailed``, whose text is for the model: what to mend, or that the memory is not available.
+The tools are those of the Model Context Protocol (``schemas.toolsets``). Invariant: a call returns an answer or raises
+``ToolFailed``, whose text tells the model what to correct, or that the memory is not available.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def consequence(operation: Operation[Any, Any]) -> str:
 
 
 class ToolFailed(Exception):
-    """A call failed; the text says what to mend."""
+    """A call failed; the text says what to correct."""
 
 
 class CalledTools:
-    """Calls tools for one caller, who sees what it wrote.
+    """Calls tools for one caller; its reads include its own writes.
 
     Args:
         toolsets: ``core``, ``crew``, ``operator``, ``palace``.
-        own: Fields that every request gets if it has them, such as ``agent_id``.
+        own: Values of fields, such as ``agent_id``, for every request that has these fields.
 
     Raises:
         InvalidQuery: If a toolset does not exist, or two share a tool.

@@ -28,14 +28,14 @@ from .. import AsyncCrewJournal, CrewJournal
 
 @dataclass(frozen=True, slots=True)
 class _ToolOwner:
-    """Whose memory it is, where the token does not say."""
+    """The owner of the memory, if the token does not determine it."""
 
     agent_id: str | None
     crew_id: str | None
     workspace_id: str | None
 
     def fields(self, command: BetaMemoryTool20250818Command) -> dict[str, Any]:
-        """The arguments of ``memory_file``; what a model adds to a command is left out."""
+        """The arguments of ``memory_file``; unknown fields from the model are dropped."""
         given = command.model_dump(exclude_none=True)
         return {**asdict(self), **{name: given[name] for name in type(command).model_fields if name in given}}
 

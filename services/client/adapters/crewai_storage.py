@@ -1,8 +1,8 @@
 """``CrewJournalStorage``: the ``StorageBackend`` of CrewAI's memory on the journal, and ``memory_tools`` beside it.
 
-A version of a record is an entry ``memory.remembered`` whose ``trace_id`` is a digest of the record's id; the newest counts
-and supersedes the one before it. Deleting and resetting retract. Invariant: CrewAI embeds and ranks; the vectors that it
-gives are kept with the records, and similarity is their cosine.
+A version of a record is an entry ``memory.remembered`` whose ``trace_id`` is a digest of the record's id; the newest
+version counts and supersedes the previous one. Deleting and resetting retract entries. Invariant: CrewAI embeds and
+ranks; its vectors are stored with the records, and similarity is their cosine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CrewJournalStorage:
 
     Args:
         journal: The client; used in one thread at a time.
-        name: Of the storage: its records have it as their ``mission_id``, so several fit into one workspace.
+        name: Name of the storage and ``mission_id`` of its records, so that a workspace can have several storages.
         agent_id: The agent whose memory it is, for an OWNER's or ADMIN's token.
         crew_id: The agent's crew, likewise.
         workspace_id: For a token of all workspaces.
@@ -62,7 +62,7 @@ class CrewJournalStorage:
         self._lock = Lock()
 
     def save(self, records: list[MemoryRecord]) -> None:
-        """Store records; one whose id is there already is replaced."""
+        """Store records; a record with an existing id is replaced."""
         with self._lock:
             for record in records:
                 self._store(record)
@@ -73,7 +73,7 @@ class CrewJournalStorage:
             self._store(record)
 
     def touch_records(self, record_ids: list[str]) -> None:
-        """Do nothing: what was used is known from the receipts of recalls, and a read writes no new version here."""
+        """Do nothing: the receipts of recalls record uses, and a read must not write a new version."""
 
     def search(
         self,
@@ -100,7 +100,7 @@ class CrewJournalStorage:
         older_than: datetime | None = None,
         metadata_filter: dict[str, Any] | None = None,
     ) -> int:
-        """Retract the records that meet every condition; how many they were."""
+        """Retract the records that meet every condition; returns their number."""
         chosen = _choosing(scope_prefix, categories, metadata_filter)
 
         def doomed(record: MemoryRecord) -> bool:
@@ -130,7 +130,7 @@ class CrewJournalStorage:
         return records[offset : offset + limit]
 
     def count(self, scope_prefix: str | None = None) -> int:
-        """How many records a scope has."""
+        """The number of records of a scope."""
         return len(self._read(_choosing(scope_prefix)))
 
     def list_categories(self, scope_prefix: str | None = None) -> dict[str, int]:
@@ -152,7 +152,7 @@ class CrewJournalStorage:
         )
 
     def get_scope_info(self, scope: str) -> ScopeInfo:
-        """What a scope holds."""
+        """Information about a scope."""
         records = self._read(_choosing(scope))
         made = sorted((record.created_at for record in records), key=_plain)
         return ScopeInfo(
@@ -206,7 +206,7 @@ class CrewJournalStorage:
         self._seq = self._journal.append(entry).seq
 
     def _retract(self, record_id: str) -> None:
-        """Retract every version, newest first: without the newest, the one before it would count again."""
+        """Retract every version, newest first: if only the newest were retracted, the previous version would count again."""
         where = {"workspace_id": self._who["workspace_id"]}
         for entry in list(self._entries(trace_id=_slot(record_id))):
             done = self._journal.retract(entry.id, "deleted from the storage", min_seq=self._seq, **where)
@@ -230,7 +230,7 @@ def memory_tools(
     crew_id: str | None = None,
     workspace_id: str | None = None,
 ) -> list[BaseTool]:
-    """The tools of the memory for an agent of CrewAI; what a model can mend is the tool's answer.
+    """The memory tools for a CrewAI agent; an error that the model can correct is returned as the tool's answer.
 
     Raises:
         InvalidQuery: If a toolset does not exist.
@@ -297,7 +297,7 @@ def _slot(record_id: str) -> str:
 
 
 def _plain(moment: datetime) -> datetime:
-    """CrewAI's times are UTC without saying so."""
+    """CrewAI's times are naive UTC."""
     return moment.replace(tzinfo=None)
 
 

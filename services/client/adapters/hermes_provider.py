@@ -1,8 +1,8 @@
 """``CrewJournalProvider``: the ``MemoryProvider`` of Hermes Agent on the journal.
 
-A turn is two entries ``chat.user_message`` and ``chat.agent_response``; what Hermes' own memory tool writes is an entry
-``memory.remembered``, and what it removes is retracted. Invariant: a memory that does not answer stops no turn; turns are
-written in one thread, in order.
+A turn is two entries ``chat.user_message`` and ``chat.agent_response``; a text that Hermes' own memory tool writes is
+an entry ``memory.remembered``, which is retracted when the tool removes the text. Invariant: an unavailable memory
+never stops a turn; turns are written in one thread, in order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _SUMMARY_CHARS: Final = 2_000
 _TEXT_CHARS: Final = 20_000
 PREFETCH_CHARS: Final = 2_000
 PRIMARY: Final = "primary"
-"""The one kind of session whose turns are kept; those of scheduled jobs and sub-agents would be taken for the user's."""
+"""The only kind of session whose turns are recorded; turns of scheduled jobs and sub-agents would be mistaken for the
+user's.
+"""
 
 
 class CrewJournalProvider(MemoryProvider):  # type: ignore[misc]  # the package is not installed here
@@ -70,7 +72,7 @@ class CrewJournalProvider(MemoryProvider):  # type: ignore[misc]  # the package 
         return "crew-journal"
 
     def is_available(self) -> bool:
-        """Whether a service and a token are named; nothing is asked."""
+        """Whether a service and a token are configured; sends no request."""
         try:
             find(*self._where, None)
         except CrewJournalError as error:
@@ -79,7 +81,7 @@ class CrewJournalProvider(MemoryProvider):  # type: ignore[misc]  # the package 
         return True
 
     def unavailable_reason(self) -> str:
-        """What is missing."""
+        """The missing setting."""
         return self._why
 
     def initialize(self, session_id: str, **kwargs: Any) -> None:
@@ -94,7 +96,7 @@ class CrewJournalProvider(MemoryProvider):  # type: ignore[misc]  # the package 
         return self._asked(lambda journal: journal.memory_block(**self._who).text)
 
     def prefetch(self, query: str, *, session_id: str = "") -> str:
-        """What bears on a prompt, framed as untrusted records of the past."""
+        """Memories relevant to a prompt, framed as untrusted records of the past."""
         if not query.strip():
             return ""
         return self._asked(
@@ -125,7 +127,7 @@ class CrewJournalProvider(MemoryProvider):  # type: ignore[misc]  # the package 
             self._write(lambda journal: journal.append(entry).seq)
 
     def on_session_switch(self, new_session_id: str, **kwargs: Any) -> None:
-        """Turns belong to the new session from here on."""
+        """Later turns belong to the new session."""
         self._session = new_session_id
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
@@ -145,13 +147,13 @@ class CrewJournalProvider(MemoryProvider):  # type: ignore[misc]  # the package 
             return json.dumps({"error": str(error)}, ensure_ascii=False)
 
     def shutdown(self) -> None:
-        """Write what waits, and end."""
+        """Write pending turns, and end."""
         self._writing.shutdown(wait=True)
         if self._journal is not None:
             self._journal.close()
 
     def get_config_schema(self) -> list[dict[str, Any]]:
-        """What ``hermes memory setup`` asks for."""
+        """The settings for which ``hermes memory setup`` asks."""
         return [
             {"key": "url", "description": "URL of the service", "env_var": "CREW_JOURNAL_URL"},
             {"key": "token", "description": "Token of the agent", "secret": True, "env_var": "CREW_JOURNAL_TOKEN"},
@@ -180,7 +182,7 @@ class CrewJournalProvider(MemoryProvider):  # type: ignore[misc]  # the package 
         self._writing.submit(run)
 
     def _retract(self, journal: CrewJournal, target: str, text: str) -> int | None:
-        """Retract what Hermes' memory held with this text in it, which is how its tool names an entry."""
+        """Retract the entries of Hermes' memory that contain this text, by which its tool identifies entries."""
         where = {"workspace_id": self._who["workspace_id"]}
         seq = None
         for entry in journal.entries(mission_id=_mission(target), min_seq=self._seq, **self._who):
@@ -202,10 +204,10 @@ def _trace(session: str) -> str:
 
 
 def _mission(target: str) -> str:
-    """Of Hermes' memory: ``memory`` and ``user`` are its files."""
+    """The ``mission_id`` of one of Hermes' memory files, ``memory`` or ``user``."""
     return f"hermes-{target}" if is_id(target) else "hermes"
 
 
 def register(ctx: Any) -> None:
-    """What Hermes calls when the provider is a plugin."""
+    """Register the provider; Hermes calls this for plugins."""
     ctx.register_memory_provider(CrewJournalProvider())

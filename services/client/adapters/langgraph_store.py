@@ -1,8 +1,8 @@
 """``CrewJournalStore``: LangGraph's ``BaseStore`` on the journal.
 
-Every version of an item is an entry ``memory.remembered`` with the payload ``namespace``, ``key`` and ``value``. The newest
-version counts and supersedes the one before it; deleting an item retracts its versions. Invariant: nothing is removed from
-the journal, and a store sees its own writes at once.
+Every version of an item is an entry ``memory.remembered`` with the payload ``namespace``, ``key`` and ``value``. The
+newest version counts and supersedes the previous one; deleting an item retracts its versions. Invariant: nothing is
+removed from the journal, and a store sees its own writes at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _GONE: Final = (State.RETRACTED, State.STALE)
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """The newest version of an item, and what its entry says beside it."""
+    """The newest version of an item, with metadata of its entry."""
 
     item: Item
     summary: str
@@ -66,7 +66,7 @@ class CrewJournalStore(BaseStore):
 
     Args:
         journal: The client; the store uses it in one thread at a time.
-        name: Of the store: its items have it as their ``mission_id``, so several stores fit into one workspace.
+        name: Name of the store and ``mission_id`` of its items, so that a workspace can have several stores.
         agent_id: The agent whose memory the items are, for an OWNER's or ADMIN's token.
         crew_id: The agent's crew, likewise.
         workspace_id: For a token of all workspaces.
@@ -94,7 +94,7 @@ class CrewJournalStore(BaseStore):
         self._lock = Lock()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Answer operations in order. Writes take place after all reads; of two writes to one item the last one counts."""
+        """Answer operations in order. Writes take place after all reads; the last of several writes to an item counts."""
         with self._lock:
             operations = list(ops)
             results = [self._read(op) for op in operations]
@@ -135,7 +135,7 @@ class CrewJournalStore(BaseStore):
         return {"mission_id": self._name, "types": _TYPE, **where}
 
     def _counting(self, entry: EntryRecord) -> _Version | None:
-        """An item, unless it was deleted or has expired; an expired one is retracted as out of date."""
+        """An item, unless it was deleted or has expired; an expired item is retracted as out of date."""
         if entry.standing is not None and entry.standing.state in _GONE:
             return None
         payload = entry.payload
@@ -152,7 +152,7 @@ class CrewJournalStore(BaseStore):
         return _Version(item, entry.summary, entry.id, entry.seq, payload.get("ttl"), expires_at)
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
-        """Items of the namespace that pass the filter: what recall finds, best first, then the others, newest first."""
+        """Items of the namespace that pass the filter: items found by recall, best first, then the others, newest first."""
         versions = self._versions()
         everything = op._replace(query=None, offset=0, limit=len(versions))
         matching: Any = _mirror(versions).batch([everything])[0]
@@ -215,7 +215,7 @@ class CrewJournalStore(BaseStore):
         self._seq = self._journal.append(entry).seq
 
     def _retract(self, namespace: Iterable[str], key: str, reason: str, *, stale: bool = False) -> None:
-        """Retract every version, newest first: without the newest, the one before it would count again."""
+        """Retract every version, newest first: if only the newest were retracted, the previous version would count again."""
         for entry in list(self._journal.entries(trace_id=_slot(namespace, key), **self._filters())):
             if entry.standing is None or entry.standing.state not in _GONE:
                 done = self._journal.retract(entry.id, reason, stale=stale, workspace_id=self._workspace_id)
@@ -228,7 +228,7 @@ def _slot(namespace: Iterable[str], key: str) -> str:
 
 
 def _mirror(versions: Iterable[_Version]) -> InMemoryStore:
-    """The items in the framework's own store, whose filters and namespaces are the reference."""
+    """The items in the framework's own in-memory store, which defines the behaviour of filters and namespaces."""
     mirror = InMemoryStore()
     mirror.batch([PutOp(*version.place, version.item.value) for version in versions])
     return mirror
@@ -239,7 +239,7 @@ def _found(item: Item, score: float | None) -> SearchItem:
 
 
 def _summary(op: PutOp) -> str:
-    """What recall searches: the values at the paths of ``index``, else every value; the key if there is no text."""
+    """The text for recall: the values at the paths of ``index``, else all values; the key if there is no text."""
     if isinstance(op.index, list):
         texts = [text for path in op.index for text in get_text_at_path(op.value, path)]
     else:

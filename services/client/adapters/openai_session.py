@@ -1,7 +1,7 @@
 """``CrewJournalSession``: a session of the OpenAI Agents SDK on the journal.
 
 Every item is an entry ``chat.user_message`` or ``chat.agent_response`` with the payload ``item``, in order, under one
-``trace_id``. Taking an item out retracts its entry. The SDK asks for a protocol, so nothing of it is imported.
+``trace_id``. Removing an item retracts its entry. The SDK requires only a protocol, so the SDK is not imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class CrewJournalSession:
     """The history of one conversation.
 
     Args:
-        session_id: Any text; one that cannot be an id is stored as a digest.
+        session_id: Any text; a text that is not a valid id is stored as a digest.
         journal: The client.
         agent_id: The agent whose conversation it is, for an OWNER's or ADMIN's token.
         crew_id: The agent's crew, likewise.
@@ -52,7 +52,7 @@ class CrewJournalSession:
         self._seq: int | None = None
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
-        """The items in order; the last ``limit`` of them (that of ``session_settings`` if absent)."""
+        """The last ``limit`` items in order (by default the limit of ``session_settings``)."""
         if limit is None:
             limit = getattr(self.session_settings, "limit", None)
         items = [entry.payload["item"] for entry in await self._entries()]
@@ -62,7 +62,7 @@ class CrewJournalSession:
         """Append items; another session object with the same id then sees them, too."""
         async for receipt in self._journal.append_many([self._entry(dict(item)) for item in items]):
             self._seq = receipt.seq
-        with suppress(ViewsBehind):  # they are recorded all the same
+        with suppress(ViewsBehind):  # they are recorded anyway
             await self._journal.count(trace_id=self._trace_id, min_seq=self._seq, **self._who)
 
     async def pop_item(self) -> Any | None:
@@ -79,7 +79,7 @@ class CrewJournalSession:
             await self._retract(entry, "the session was cleared")
 
     async def _entries(self) -> list[EntryRecord]:
-        """The entries that count, in the order of the journal: those of one request have the same time."""
+        """The current entries in the journal's order, because entries of one request have the same time."""
         filters: dict[str, Any] = {"trace_id": self._trace_id, "types": [*_TYPES.values(), _ELSE], "min_seq": self._seq}
         entries = [
             entry
@@ -105,7 +105,7 @@ class CrewJournalSession:
 
 
 def _text(item: Mapping[str, Any]) -> str:
-    """The text of a message, else what a tool was called with or answered."""
+    """The text of a message, else the arguments or the output of a tool call."""
     content = item.get("content")
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))

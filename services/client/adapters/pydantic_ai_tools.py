@@ -1,7 +1,8 @@
 """``memory_toolset``: the memory as tools of Pydantic AI.
 
-The tools are those of the Model Context Protocol (``schemas.toolsets``): names, descriptions and arguments are
-the same. Invariant: for what a model can correct it is asked to try again; a memory that is not available ends no run.
+The tools are those of the Model Context Protocol (``schemas.toolsets``): names, descriptions and arguments are the
+same. Invariant: after an error that the model can correct, the model is asked to retry; an unavailable memory does not
+end a run.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def memory_toolset(
 
 
 class _Calls:
-    """Calls operations for one caller, who sees what it wrote."""
+    """Calls operations for one caller; its reads include its own writes."""
 
     def __init__(self, journal: AsyncCrewJournal, own: dict[str, str]) -> None:
         self._journal = journal

@@ -1,12 +1,12 @@
-"""The managed nats-server: started, kept alive, and ended with the service.
+"""Runs the managed nats-server: starts it, keeps it alive, and ends it with the service.
 
-Why: ``crew-journal up`` must work on a machine without a broker, and lose nothing when either
-process is killed. Invariants: one server per data directory; it listens on loopback only, always on the port
-it had, so clients reconnect by themselves; no other process uses its streams, which survive every restart.
+``crew-journal up`` must work on a machine without a broker, and lose nothing when either process is killed. Invariants:
+there is one server per data directory; it listens on loopback only and always on the same port, so that clients
+reconnect by themselves; no other process uses its streams, which survive every restart.
 
-The child runs in a session of its own: Ctrl-C in the terminal reaches the service, which drains first and
-ends the broker last. No parent-death signal is set (it would need ``preexec_fn``, unsafe beside threads): a
-server that outlives a killed owner loses nothing, and the next start finds and ends it by its pid file.
+The server runs in a separate session: Ctrl-C in the terminal reaches only the service, which drains first and ends the
+broker last. No parent-death signal is set, because ``preexec_fn`` is unsafe with threads: a server that outlives a
+killed service loses nothing, and the next start finds it by its pid file and ends it.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from ...endings import end_task
 from .config import LOOPBACK, PID_FILE, AgentUser, BrokerFiles, BrokerIdentity, Durability, render_config
 from .nats_binary import NatsBinary, version_text
 
-# One nats-server process: whether its port is free, whether a pid is ours, and how it is ended.
+# Checks and ends a nats-server process: whether its port is free, and whether a pid is ours.
 
 
 POLL_S: Final = 0.01
-"""Seconds between looks at a starting or ending process; it is ready in 17-29 ms (facts/nats.md)."""
+"""Seconds between checks of a starting or ending process; a server is ready in 17-29 ms (facts/nats.md)."""
 _PROC: Final = Path("/proc/self")
 KILL_WAIT_S: Final = 5.0
 """Seconds after SIGKILL until the kernel must have ended a process."""
 
 
 def free_port() -> int:
-    """A TCP port on loopback that is free at this moment."""
+    """A TCP port that is currently free on loopback."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a server could listen on ``port`` now; connections in TIME_WAIT do not count."""
+    """Whether a server could listen on ``port`` now; connections in TIME_WAIT are ignored."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -65,7 +65,7 @@ def port_is_free(port: int) -> bool:
 def _arguments(pid: int) -> list[bytes]:
     try:
         return (_PROC.parent / str(pid) / "cmdline").read_bytes().split(b"\0")
-    except OSError:  # gone, or not ours to look at
+    except OSError:  # the process has ended or belongs to another user
         return []
 
 
@@ -80,18 +80,18 @@ def runs_with(pid: int, config: Path) -> bool:
     """Whether the live process ``pid`` was started with our ``config``; a zombie has no command line."""
     if _PROC.exists():  # /proc is memory
         return os.fsencode(config) in _arguments(pid)
-    command = ("ps", "-ww", "-o", "command=", "-p", str(pid))  # systems without /proc
+    command = ("ps", "-ww", "-o", "command=", "-p", str(pid))  # for systems without /proc
     return str(config) in subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
 
 async def reap_orphan(pid_file: Path, config: Path, *, patience_s: float) -> int | None:
-    """End the nats-server that a crashed owner left behind: TERM, after ``patience_s`` seconds KILL.
+    """End the nats-server that a crashed service left behind: TERM, then KILL after ``patience_s`` seconds.
 
     Returns:
-        Its pid, or None if there was none. A process that is not ours is left alone.
+        Its pid, or None if there was no such server. Processes that are not ours are not touched.
 
     Raises:
-        BrokerError: If it is ours and cannot be ended.
+        BrokerError: If the server cannot be ended.
     """
     pid = _read_pid(pid_file)
     if pid is None or pid <= 1 or not runs_with(pid, config):
@@ -108,7 +108,7 @@ async def reap_orphan(pid_file: Path, config: Path, *, patience_s: float) -> int
 
 
 def terminate_children(config: Path) -> None:
-    """TERM to the server that runs with ``config``, without waiting: for a process that exits the next moment."""
+    """Send TERM to the server that runs with ``config`` without waiting, for a process that is about to exit."""
     pid = _read_pid(config.with_name(PID_FILE))
     if pid is not None and pid > 1 and runs_with(pid, config):
         with contextlib.suppress(ProcessLookupError):
@@ -116,7 +116,7 @@ def terminate_children(config: Path) -> None:
 
 
 async def end_child(process: asyncio.subprocess.Process, *, patience_s: float) -> int:
-    """End our own child: TERM (it flushes its streams), after ``patience_s`` seconds KILL. Its exit code."""
+    """End our child process: TERM (it flushes its streams), KILL after ``patience_s`` seconds; returns its exit code."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
@@ -130,44 +130,46 @@ async def end_child(process: asyncio.subprocess.Process, *, patience_s: float) -
 
 
 READY_TIMEOUT_S: Final = 120.0
-"""Seconds from spawn to ready; measured 20-60 ms with an empty store. After a crash the server reads its blocks before it
-listens. One that dies is noticed at once."""
+"""Seconds from spawn to ready; measured 20-60 ms with an empty store. After a crash the server reads its blocks before
+it listens. A server that dies is noticed at once.
+"""
 STOP_TIMEOUT_S: Final = 10.0
-"""Seconds for TERM to flush and end, before KILL; measured under 50 ms."""
+"""Seconds between TERM and KILL; flushing and ending took less than 50 ms."""
 READY: Final = "Server is ready"
-"""In the log of a server that takes connections."""
+"""Log text of a server that accepts connections."""
 RELOADS: Final = 2
-"""The first reload creates an agent's account but not the route to its imported subject, the second does
-(seen on 2.10.27 and 2.15.1: after one, a new agent's publishes find no responder)."""
+"""Number of reloads after a change. The first creates an agent's account, only the second the route to its imported
+subject (2.10.27 and 2.15.1: after one reload, a new agent's publishes find no responder).
+"""
 BACKOFF_FIRST_S: Final = 0.05
-"""Seconds before the first restart; doubled up to BACKOFF_LAST_S while it keeps dying."""
+"""Seconds before the first restart; doubled up to BACKOFF_LAST_S while the server keeps dying."""
 BACKOFF_LAST_S: Final = 5.0
 STABLE_S: Final = 30.0
-"""A server that lived this long is not in a crash loop: its next restart begins with the first pause."""
+"""Seconds after which a server is not in a crash loop; its next restart uses the first pause again."""
 PORT_ATTEMPTS: Final = 3
-"""A port found free may be taken before the server binds it; three times in a row is something else."""
+"""Attempts to bind a free port, which another process may take first; three failures in a row have another cause."""
 
 RELOAD_TIMEOUT_S: Final = 15.0
-"""Seconds until the server has taken a changed configuration; measured under 30 ms on an idle machine."""
+"""Seconds for the server to load a changed configuration; takes less than 30 ms on an idle machine."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class BrokerStatus:
-    """A managed broker at one moment.
+    """State of a managed broker.
 
     Attributes:
         running: Whether the server is up and ready.
-        pid: Its process id, None while there is none.
+        pid: Its process id, None while it does not run.
         port: TCP port on loopback.
-        url: What clients connect to; without credentials.
-        version: Of the binary.
+        url: URL for clients, without credentials.
+        version: Version of the binary.
         durability: ``durable`` or ``interval``.
-        restarts: Times that it ended unexpectedly and was started again in this run.
+        restarts: How often it ended unexpectedly and was restarted in this run.
         since: UTC time of the last start, None before the first.
-        last_exit: Exit code of the last unexpected end (negative: the signal), None if there was none.
-        last_error: Why the last attempt to start it failed, empty if it did not.
+        last_exit: Exit code of the last unexpected end (negative: the signal), None if it never ended unexpectedly.
+        last_error: Why the last attempt to start it failed, empty if it succeeded.
         moved_from_port: The former port, if another process had taken it.
         log_path: The server's log.
     """
@@ -190,17 +192,17 @@ class ManagedBroker:
     """A supervised nats-server as a child process.
 
     Args:
-        data_dir: The service's data directory; everything of the broker is below ``nats/`` in it.
-        binary: From ``find_nats_server``.
+        data_dir: The service's data directory; the broker's files are in its folder ``nats/``.
+        binary: The binary, from ``find_nats_server``.
         durability: ``durable`` (fsync before each ack) or ``interval`` (fsync every 250 ms).
         max_store_bytes: Upper bound of all streams on disk; None leaves the server's default.
-        monitor_port: Loopback port for the server's monitoring pages, which ask for no password.
+        monitor_port: Loopback port for the server's monitoring pages, which need no password.
         ready_timeout_s: Seconds from spawn to ready.
         stop_timeout_s: Seconds for a TERM before a KILL.
 
     Attributes:
         durability: The profile of the server's configuration.
-        agent_users: The agents' NATS users in force.
+        agent_users: The current NATS users of agents.
     """
 
     def __init__(
@@ -225,13 +227,15 @@ class ManagedBroker:
         self._identity: BrokerIdentity | None = None
         self._process: Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
-        self._configuring = asyncio.Lock()  # one writer of the configuration: a launch or a change of users
+        self._configuring = (
+            asyncio.Lock()
+        )  # one task at a time writes the configuration, at a launch or a change of users
         self._ready = False
         self._status = BrokerStatus(version_text(binary.version), durability, self._files.log)
 
     @property
     def url(self) -> str:
-        """``nats://127.0.0.1:PORT``; credentials are :attr:`user` and :attr:`password`.
+        """``nats://127.0.0.1:PORT``; the credentials are :attr:`user` and :attr:`password`.
 
         Raises:
             BrokerError: Before the first start.
@@ -245,7 +249,7 @@ class ManagedBroker:
 
     @property
     def password(self) -> str:
-        """The service's password; minted on the first start, then kept."""
+        """The service's password; generated at the first start, then kept."""
         return self._known().password
 
     def status(self) -> BrokerStatus:
@@ -256,10 +260,11 @@ class ManagedBroker:
         return replace(self._status, running=running, pid=pid, port=port, url=f"nats://{LOOPBACK}:{port}")
 
     async def start(self) -> None:
-        """Start the server and return when it takes connections. Ends an orphan of an earlier run first.
+        """Start the server and return when it accepts connections. Ends a leftover server of an earlier run first.
 
         Raises:
-            BrokerError: If it refuses its configuration, dies or is not ready in time; quotes its log.
+            BrokerError: If the server refuses its configuration, dies or is not ready in time; the message quotes its
+                log.
         """
         if self._supervisor is not None:
             raise BrokerError("the broker is already started")
@@ -273,7 +278,7 @@ class ManagedBroker:
         self._supervisor = asyncio.create_task(self._supervise(process), name="nats-server supervisor")
 
     async def stop(self) -> None:
-        """End the server: TERM, then KILL after the bound. Does nothing if it is not started."""
+        """End the server: TERM, then KILL after ``stop_timeout_s``. Does nothing if it is not started."""
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
             return
@@ -285,18 +290,18 @@ class ManagedBroker:
         self._files.pid.unlink(missing_ok=True)
 
     async def restart(self, patience_s: float | None = None) -> None:
-        """End the server, with KILL after ``patience_s`` seconds; the supervisor starts it again, on the same port."""
+        """End the server, with KILL after ``patience_s`` seconds; the supervisor restarts it on the same port."""
         if self._supervisor is not None and self._process is not None:
             await end_child(self._process, patience_s=self._stop_timeout_s if patience_s is None else patience_s)
 
     async def set_agent_users(self, agents: Sequence[AgentUser]) -> None:
         """Replace the NATS users of all agents, now and for later starts.
 
-        The service's connections stay; an agent that is gone or whose rights changed is disconnected. Before
-        ``start`` the list is only kept, for the start to read.
+        The service's connections stay; agents that were removed or whose rights changed are disconnected. Before
+        ``start``, the list is only stored for the start.
 
         Raises:
-            BrokerError: If two share a name or the server refuses them; then nothing is changed.
+            BrokerError: If two users share a name or the server refuses them; then nothing is changed.
         """
         wanted = tuple(agents)
         async with self._configuring:
@@ -369,7 +374,7 @@ class ManagedBroker:
             _log.warning("broker.port_taken", port=kept, new_port=self._identity.port)
 
     def _configure(self, agents: Sequence[AgentUser]) -> None:
-        """Write the configuration for the next start or reload; a server that refuses it quotes it in its log."""
+        """Write the configuration for the next start or reload."""
         files = self._files
         try:
             text = render_config(
@@ -387,7 +392,7 @@ class ManagedBroker:
         write_private(files.config, text)
 
     async def _spawn(self) -> Process:
-        """Start a server and return when it takes connections; one that does not is ended first."""
+        """Start a server and return when it accepts connections; if it fails to, end it and raise the error."""
         files, offset = self._files, self._files.log_size()
         files.pid.unlink(missing_ok=True)
         console = os.open(files.console, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -429,11 +434,11 @@ class ManagedBroker:
             raise BrokerError(f"nats-server {what}; its log:\n{self._files.tail(log_offset)}")
 
     async def _reload(self) -> None:
-        """Have the running server read its configuration again; returns when its log says so, or it has ended.
+        """Reload the running server's configuration; returns when the server's log confirms it or the server has ended.
 
         Raises:
-            BrokerError: If it refuses the configuration.
-            BrokerUnavailable: If its log says nothing in time.
+            BrokerError: If the server refuses the configuration.
+            BrokerUnavailable: If the log does not confirm it in time.
         """
         process, offset = self._process, self._files.log_size()
         if process is None or not self._ready:  # it is being restarted and will read the new file
@@ -452,28 +457,30 @@ class ManagedBroker:
             await asyncio.sleep(POLL_S)
 
 
-# What nats-server logs about damage to its files.
+# Reads from nats-server's log the warnings about damaged files.
 
 
 TAIL_BYTES: Final = 1_048_576
 SHOWN: Final = 10
-"""Warnings that are shown, the latest."""
+"""Maximum number of warnings, the latest."""
 
 _LINE: Final = re.compile(r"^\[(?P<pid>\d+)\] (?P<at>\S+ \S+) \[(?:WRN|ERR|FTL)\]\s+(?P<text>.*)$")
 _DAMAGE: Final = re.compile(
     r"filestore|metafile|checksum|corrupt|could not locate|error recovering|unable to recover|bad msg", re.IGNORECASE
 )
-"""In the texts of nats-server 2.10 and 2.15."""
+"""Phrases in the warnings of nats-server 2.10 and 2.15."""
 _AFTER_A_KILL: Final = re.compile(r"stream state outdated|index errored: prior state file", re.IGNORECASE)
-"""What a server that was killed, or lost power, always leaves behind; it reads the blocks instead of the index."""
+"""Phrases in harmless warnings that follow every kill or power failure; the server then reads the blocks instead of the
+index.
+"""
 
 
 def damage_warnings(log: Path, pid: int | None) -> list[str]:
     """The latest warnings of damage by the server with this process id, each text once, as ``time text``.
 
     Args:
-        log: Its log.
-        pid: Its process id; of None there are none.
+        log: The server's log.
+        pid: The server's process id; None gives no warnings.
     """
     newest: dict[str, str] = {}
     for line in _tail(log).splitlines():

@@ -1,12 +1,12 @@
 """The configuration of a managed nats-server, with the permissions of its users.
 
-The configuration is written as JSON, which nats-server's own format contains, so no path or name needs an
-escaping rule of ours; it is rendered here and not kept as a template file because a wheel has no ``deploy/``.
+The configuration is written as JSON, a subset of nats-server's format, so that paths and names need no special
+escaping. It is rendered here instead of from a template file, because a wheel does not contain ``deploy/``.
 
-Invariant: an agent's credentials reach nothing but the service's answer to its own requests (``journal.intake.ingest``).
-Every agent lives in an account of its own without JetStream, into which only its own request subject is imported: there
-the streams' subjects, ``$JS.API`` and other agents do not exist, whatever subject, header or reply a message names. A
-permission list in a shared account does not achieve that (ADR 7).
+Invariant: with its credentials, an agent can only send requests and receive the service's answers to them
+(``journal.intake.ingest``). Every agent has a separate account without JetStream, into which only its own request
+subject is imported. In this account the streams' subjects, ``$JS.API`` and other agents do not exist, whatever subject,
+header or reply a message names. Permissions in a shared account cannot achieve that (ADR 7).
 """
 
 from __future__ import annotations
@@ -33,30 +33,32 @@ SYNC_INTERVAL: Final[dict[str, str]] = {"durable": "always", "interval": "250ms"
 power failure, but nothing on a killed process (facts/nats.md)."""
 LOOPBACK: Final = "127.0.0.1"
 PID_FILE: Final = "nats.pid"
-"""Beside the configuration."""
+"""Name of the pid file, next to the configuration."""
 MAX_PAYLOAD: Final = 1_048_576
-"""Bytes of a message: an entry is at most 256 KiB; leaves room for headers, the largest vectors and lists."""
+"""Maximum bytes of a message: an entry of 256 KiB, or headers, the largest vectors and lists."""
 LOG_SIZE_LIMIT: Final = 10 * 1_048_576
-"""Bytes per log file before the server rotates it."""
+"""Maximum bytes of a log file before the server rotates it."""
 LOG_FILES: Final = 3
-"""Rotated log files kept, so the log of one node stays under about 40 MB."""
+"""Number of rotated log files, so that the log of a node stays below about 40 MB."""
 PASSWORD_BYTES: Final = 32
 """Random bytes of a password: 256 bits."""
 SERVICE_ACCOUNT: Final = "JOURNAL"
 AGENT_ACCOUNT_PREFIX: Final = "AGENT-"
 INBOXES: Final = "_INBOX.>"
-"""Where NATS clients await answers by default. An agent receives its own alone: its account holds no other user."""
+"""Subject on which NATS clients receive answers by default. An agent receives only its own answers, because its account
+has no other user.
+"""
 
 
 class AgentUser(BaseModel):
-    """A NATS user of one agent: may send requests to append as that agent, and receive the answers.
+    """The NATS user of an agent; may send append requests as that agent and receive the answers.
 
     Attributes:
-        name: User name, the token's id; names its account, too. Unique.
-        bcrypt: Hash of its password, the token; the password itself is kept nowhere.
-        workspace_id: The one workspace it publishes to.
-        agent_id: Its agent token in the subject.
-        crew_id: Its crew token in the subject; None is ``_``.
+        name: User name and account name: the token's id. Unique.
+        bcrypt: Hash of its password, which is the token; the password itself is not stored.
+        workspace_id: The workspace to which it publishes.
+        agent_id: The agent in the subject.
+        crew_id: The crew in the subject; None is ``_``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,12 +76,12 @@ class AgentUser(BaseModel):
 
 
 class BrokerIdentity(BaseModel):
-    """What a broker keeps across restarts.
+    """Data of a broker that survive restarts.
 
     Attributes:
-        user: The service's user name; it may do everything in the journal's account.
-        password: Random, made on the first start.
-        port: TCP port on loopback; 0 until one was chosen.
+        user: The service's user name, with all permissions in the journal's account.
+        password: Random, generated at the first start.
+        port: TCP port on loopback; 0 until a port is chosen.
         server_name: Random; distinguishes our server from every other.
     """
 
@@ -109,13 +111,13 @@ def render_config(
         durability: ``durable`` or ``interval``.
         agents: The agents' users.
         store_dir: Folder of the streams.
-        pid_file: Where the server writes its process id.
-        log_file: Where it logs.
-        max_store_bytes: Upper bound of all streams, bytes; None leaves the server's (3/4 of the disk).
-        monitor_port: Loopback port of its monitoring pages, which need no password; None for none.
+        pid_file: File into which the server writes its process id.
+        log_file: The server's log file.
+        max_store_bytes: Upper bound of all streams in bytes; None keeps the server's default (3/4 of the disk).
+        monitor_port: Loopback port of the monitoring pages, which need no password; None for no pages.
 
     Raises:
-        ValueError: If two agents share a name or one has the service's.
+        ValueError: If two agents share a name, or an agent has the service's name.
     """
     names = [agent.name for agent in agents]
     if len({*names, identity.user}) != len(names) + 1:
@@ -158,7 +160,7 @@ def _agent_account(agent: AgentUser) -> dict[str, Any]:
     }
 
 
-# The files of a managed broker: their places and permissions.
+# Paths and permissions of a managed broker's files.
 
 
 LOG_TAIL_BYTES: Final = 2_000
@@ -173,15 +175,15 @@ class BrokerFiles:
         self.root = root
         self.config = root / "nats.conf"
         self.identity = root / "broker.json"
-        self.agents = root / "agents.json"  # as they were last, for a start before the views are open
-        self.pid = root / PID_FILE  # written by the server; stays after a crash, which is how an orphan is found
+        self.agents = root / "agents.json"  # last known agents, for a start before the views are open
+        self.pid = root / PID_FILE  # written by the server; stays after a crash, so that a leftover server is found
         self.log = root / "nats.log"  # rotated by the server
-        self.console = root / "nats.out"  # what the server wrote before it had a log
+        self.console = root / "nats.out"  # the server's output before it opened its log
         self.store = root / "store"
 
     @classmethod
     def below(cls, data_dir: Path) -> BrokerFiles:
-        """Those of the broker of ``data_dir``."""
+        """The files of the broker of ``data_dir``."""
         return cls(data_dir.resolve() / "nats")
 
     def make_folders(self) -> None:
@@ -190,10 +192,10 @@ class BrokerFiles:
         self.store.mkdir(mode=0o700, exist_ok=True)
 
     def load_identity(self) -> BrokerIdentity:
-        """The kept identity; a new one, already saved, where there is none.
+        """The stored identity; if there is none, a new one is generated and saved.
 
         Raises:
-            BrokerError: If the file is there and unreadable.
+            BrokerError: If the file exists but cannot be read.
         """
         if not self.identity.exists():
             self.save_identity(BrokerIdentity())
@@ -206,11 +208,11 @@ class BrokerFiles:
             ) from None
 
     def save_identity(self, identity: BrokerIdentity) -> None:
-        """Keep ``identity`` for the next start."""
+        """Store ``identity`` for the next start."""
         write_private(self.identity, identity.model_dump_json(indent=2) + "\n")
 
     def load_agents(self) -> tuple[AgentUser, ...]:
-        """The stored credentials of agents; none at first or if they cannot be read, because the journal has them."""
+        """The stored credentials of agents; empty at first, or if they cannot be read (the journal has them, too)."""
         if not self.agents.exists():
             return ()
         try:
@@ -228,11 +230,11 @@ class BrokerFiles:
         return self.log.stat().st_size if self.log.exists() else 0
 
     def log_since(self, offset: int) -> str:
-        """The part of the log after ``offset`` bytes; all of it if it was rotated since."""
+        """The part of the log after ``offset`` bytes; the whole log if it was rotated meanwhile."""
         return _read_from(self.log, offset if self.log_size() >= offset else 0)
 
     def tail(self, log_offset: int) -> str:
-        """The end of the output of a server that was started when the log was ``log_offset`` bytes long."""
+        """The end of a server's output; ``log_offset`` is the log's size in bytes when the server was started."""
         return f"{_read_from(self.console, 0)}\n{self.log_since(log_offset)}".strip()[-LOG_TAIL_BYTES:]
 
 

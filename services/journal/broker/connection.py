@@ -1,14 +1,13 @@
-"""The service's connection to the broker: it reconnects without end, and reports since when it is down.
+"""The service's connection to the broker, which reconnects without limit and reports since when it is down.
 
-Why one place: nats-py's default of 60 attempts ends in a client that is closed for good while its tasks spin
-(facts/nats.md). Invariant: a connection made here reconnects for ever, and reading its ``state`` needs no network.
+All connections are made here, because nats-py by default gives up after 60 attempts and leaves a closed client whose
+tasks spin (facts/nats.md). Invariant: a connection reconnects for ever, and reading its ``state`` needs no network.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,7 +22,7 @@ from nats.protocol.parser import AWAITING_CONTROL_LINE, AWAITING_MSG_PAYLOAD, CR
 
 from ....schemas.core.errors import BrokerError, BrokerUnavailable
 
-# Fast path for received messages: those of diverted subscriptions are parsed from the byte stream without nats-py.
+# Fast path for received messages: messages of diverted subscriptions are parsed without nats-py.
 
 
 Sink = Callable[[bytes, bytes, bytes, bytes | None], None]
@@ -33,7 +32,7 @@ _END: Final = b"\r\n"
 _WORDS_WITH_REPLY: Final = 6
 """``HMSG <subject> <sid> <reply> <bytes of headers> <bytes of both>``."""
 _WORDS: Final = 5
-"""The same without a reply subject, or a ``MSG``, which has no headers, with one."""
+"""An ``HMSG`` without a reply subject, or a ``MSG`` (without headers) with a reply subject."""
 _FEWEST_WORDS: Final = 4
 
 
@@ -45,7 +44,7 @@ class DivertingParser(Parser):
 
         Args:
             client: Handles messages that are not diverted.
-            sinks: Subscription id as it stands on the wire → the sink of its messages; read for every message.
+            sinks: Subscription id as sent over the connection → sink of its messages; read for every message.
         """
         super().__init__(client)
         self._sinks = sinks
@@ -54,7 +53,7 @@ class DivertingParser(Parser):
         """Parse bytes from the socket.
 
         Raises:
-            ProtocolError: If it is not what a broker says.
+            ProtocolError: If the bytes violate the protocol.
         """
         if self.buf and self.state == AWAITING_CONTROL_LINE:
             data = bytes(self.buf) + data
@@ -72,7 +71,7 @@ class DivertingParser(Parser):
             at = stop
 
     def _divert(self, data: bytes, at: int) -> int:
-        """Hand over complete diverted messages from ``at`` on; returns the offset of the first other byte."""
+        """Pass complete diverted messages from ``at`` on to their sinks; returns the offset of the first other byte."""
         sinks, find, size = self._sinks, data.find, len(data)
         while (end := find(_END, at)) > 0:
             words = data[at:end].split(b" ")
@@ -82,7 +81,7 @@ class DivertingParser(Parser):
             try:
                 stop = start + int(words[-1])
                 if stop + CRLF_SIZE > size:
-                    return at  # cut by the socket's buffer: nats-py's parser waits for the rest
+                    return at  # the message is incomplete: nats-py's parser waits for the rest
                 if words[0] == b"HMSG" and _WORDS <= len(words) <= _WORDS_WITH_REPLY:
                     body = start + int(words[-2])
                     reply = words[3] if len(words) == _WORDS_WITH_REPLY else b""
@@ -100,20 +99,19 @@ class DivertingParser(Parser):
 
 
 ATTEMPT_TIMEOUT_S: Final = 2
-"""Seconds for one attempt; on loopback it takes about 2 ms."""
+"""Seconds for one connection attempt; on loopback it takes about 2 ms."""
 CONNECT_DEADLINE_S: Final = 10.0
 """Seconds until the first connect gives up."""
 RECONNECT_WAIT_S: Final = 0.25
-"""Seconds between attempts: a managed broker is back in under 100 ms, a far one is not hammered."""
+"""Seconds between attempts: a managed broker is back within 100 ms, and a remote broker is not flooded with attempts."""
 PENDING_BYTES: Final = 8 * 1024 * 1024
-"""Bytes buffered for the socket before a publish waits for it; 1,024 entries in flight have about 0.7 MB."""
+"""Bytes buffered for the socket before a publish waits; 1,024 entries in flight have about 0.7 MB."""
 PING_INTERVAL_S: Final = 20
-"""Seconds between pings; with two outstanding a silent connection is found dead within a minute."""
+"""Seconds between pings; with two unanswered pings a dead connection is detected within a minute."""
 MAX_PINGS_OUTSTANDING: Final = 2
 _REFUSED: Final = "authorization violation"
-"""In what a nats-server answers to a wrong user or password, in small letters."""
+"""Part of nats-server's answer to a wrong user or password, in lower case."""
 
-_subject = re.compile(r"[!-~]+")
 _log = structlog.get_logger(__name__)
 
 
@@ -121,8 +119,8 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
     """The header block of a message.
 
     Raises:
-        BrokerError: If a name or value holds a line break, which would let text write headers of its own, or is not
-            ASCII, which nats-py does not read back as text.
+        BrokerError: If a name or value contains a line break, which could inject further headers, or is not ASCII,
+            which nats-py does not decode as text.
     """
     text = "NATS/1.0\r\n" + "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) + "\r\n"
     lines = len(headers) + 2
@@ -138,14 +136,14 @@ def encode_publish(subject: str, reply: str, headers: bytes, body: bytes) -> byt
 
     Args:
         subject: Printable ASCII without blanks.
-        reply: Where the ack goes, empty for none; ours, hence not checked.
+        reply: Subject for the ack, empty for no ack; generated by the service, so not checked.
         headers: From ``encode_headers``.
         body: The body.
 
     Raises:
-        BrokerError: If the subject could break out of the command.
+        BrokerError: If the subject could inject protocol commands.
     """
-    if not _subject.fullmatch(subject):
+    if not subject or " " in subject or not (subject.isascii() and subject.isprintable()):
         raise BrokerError("the subject of a message holds blanks or other characters than ASCII")
     size = len(headers)
     return b"".join(
@@ -163,13 +161,13 @@ async def _never(message: Msg) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionState:
-    """How a connection is doing.
+    """State of a connection.
 
     Attributes:
-        connected: Whether it is up.
-        since: UTC time since which it is up, or down.
-        reconnects: Times it came back.
-        last_error: What nats-py reported last, None after a reconnect.
+        connected: Whether the connection is up.
+        since: UTC time since which it has been up or down.
+        reconnects: Number of reconnects.
+        last_error: The last error that nats-py reported, None after a reconnect.
     """
 
     connected: bool
@@ -183,11 +181,11 @@ def _utc_now() -> datetime:
 
 
 class BrokerConnection(Client):
-    """A nats-py client with its state and with fast paths for sending and receiving; made by ``connect``.
+    """A nats-py client with a state and with fast paths for sending and receiving; created by ``connect``.
 
-    ``send`` and ``divert`` reach into nats-py below its public methods, because those cost more than everything else
-    an append does: headers checked with a regular expression each, and for an ack a message object, a queue and a task
-    switch. Tests hold both against the installed nats-py; everything else uses the public methods.
+    ``send`` and ``divert`` use private parts of nats-py, because its public methods cost more than the rest of an
+    append: a regular expression per header, and for each ack a message object, a queue and a task switch. Tests check
+    both against the installed nats-py; all other code uses the public methods.
     """
 
     def __init__(self, name: str, clock: Callable[[], datetime] = _utc_now) -> None:
@@ -197,13 +195,13 @@ class BrokerConnection(Client):
         self._state = ConnectionState(False, clock(), 0, None)
         self._listeners: list[Callable[[], None]] = []
         self.ended = asyncio.Event()
-        """Set when the connection was closed for good: by us, or by nats-py on an error it does not recover from."""
+        """Set when the connection is closed permanently: by us, or by nats-py after an unrecoverable error."""
         self._sinks: dict[bytes, Sink] = {}
         self._ps = DivertingParser(self, self._sinks)
 
     @property
     def state(self) -> ConnectionState:
-        """How the connection is doing; touches no network."""
+        """The state of the connection; needs no network access."""
         return self._state
 
     def on_reconnect(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -217,13 +215,13 @@ class BrokerConnection(Client):
         return forget
 
     def send(self, command: bytes) -> bool:
-        """Queue an encoded protocol command; the caller has seen that the client is connected.
+        """Queue an encoded protocol command; the caller has checked that the client is connected.
 
-        Messages that are queued when the connection is lost may or may not arrive: use it only for messages that are sent
-        again until they are acked.
+        Messages that are queued when the connection is lost may or may not arrive: use it only for messages that are
+        resent until they are acked.
 
         Returns:
-            Whether more bytes are queued than should be; then await ``relieve`` before sending more.
+            Whether too many bytes are queued; then await ``relieve`` before sending more.
         """
         self._pending.append(command)
         self._pending_data_size += len(command)
@@ -235,11 +233,11 @@ class BrokerConnection(Client):
     async def close(self) -> None:
         """Close; messages that are queued while the connection is down are lost."""
         if self._flush_queue is None:
-            return  # it was never opened
-        if not self.is_connected:  # nats-py would write it to the socket that is gone, fail, and leave its tasks behind
+            return  # the connection was never opened
+        if not self.is_connected:  # nats-py would write to the closed socket, fail, and leave its tasks running
             self._pending.clear()
             self._pending_data_size = 0
-        with contextlib.suppress(OSError):  # the loss may not be seen yet
+        with contextlib.suppress(OSError):  # the loss of the connection may not be noticed yet
             await super().close()
 
     async def relieve(self) -> None:
@@ -247,10 +245,10 @@ class BrokerConnection(Client):
         await self._flush_pending(force_flush=True)
 
     async def divert(self, subject: str, sink: Sink, *, queue: str = "") -> Subscription:
-        """Subscribe, and hand every message to ``sink`` as it was parsed, without queue or task.
+        """Subscribe, and pass every parsed message directly to ``sink``, without queue or task.
 
         Args:
-            subject: What to subscribe to.
+            subject: The subject.
             sink: Called with subject, reply subject, body and raw header block (None without headers); must not block.
             queue: Name of the queue group whose members share the messages; empty for all messages.
         """
@@ -259,7 +257,7 @@ class BrokerConnection(Client):
         return subscription
 
     async def release(self, subscription: Subscription) -> None:
-        """End a diverted subscription; does nothing if the connection is gone."""
+        """End a diverted subscription; does nothing if the connection is closed."""
         self._sinks.pop(_on_wire(subscription._id), None)  # noqa: SLF001  # see divert
         with contextlib.suppress(NatsError):
             await subscription.unsubscribe()
@@ -276,14 +274,14 @@ class BrokerConnection(Client):
         self._state = ConnectionState(True, self._clock(), 0, None)
 
     async def was_disconnected(self) -> None:
-        """Note that the connection was lost, and nats-py is reconnecting, or that we closed it."""
+        """Note that the connection was lost (nats-py reconnects) or that we closed it."""
         self._state = replace(self._state, connected=False, since=self._clock())
         if self.is_closed:
             return  # closed by us: nothing to log
         _log.warning("nats.disconnected", connection=self.label, error=self._state.last_error)
 
     async def was_reconnected(self) -> None:
-        """Note that it is back, and call the listeners."""
+        """Note that the connection is back, and call the listeners."""
         self._state = ConnectionState(True, self._clock(), self._state.reconnects + 1, None)
         _log.info("nats.reconnected", connection=self.label, reconnects=self._state.reconnects)
         for listener in tuple(self._listeners):
@@ -292,13 +290,13 @@ class BrokerConnection(Client):
     async def was_faulted(self, error: Exception) -> None:
         """Note an error that nats-py reports."""
         text = str(error) or type(error).__name__
-        repeated = text == self._state.last_error  # by a reconnect loop, several times a second
+        repeated = text == self._state.last_error  # a reconnect loop repeats it several times a second
         if self.options["allow_reconnect"] and not repeated:  # ``connect`` raises the error of a first connect
             _log.warning("nats.error", connection=self.label, error=text)
         self._state = replace(self._state, last_error=text)
 
     async def was_closed(self) -> None:
-        """Note that it was closed for good."""
+        """Note that the connection was closed permanently."""
         self._state = replace(self._state, connected=False, since=self._clock())
         self.ended.set()
 
@@ -317,14 +315,14 @@ async def connect(
     deadline_s: float = CONNECT_DEADLINE_S,
     clock: Callable[[], datetime] = _utc_now,
 ) -> BrokerConnection:
-    """A connection that reconnects for ever; a first connect ends at once when the server refuses user and password.
+    """A connection that reconnects for ever; the first connect fails at once if the server refuses the credentials.
 
     Args:
         url: ``nats://HOST:PORT``.
-        user: User, None where the broker asks for none.
+        user: User, None if the broker requires no user.
         password: Password; without one the user is a token.
         name: Shown by the broker's monitoring and in our logs.
-        deadline_s: Seconds until the first connect gives up; later ones never do.
+        deadline_s: Seconds until the first connect gives up; later connects never give up.
         clock: The time, UTC, for ``since`` of the state.
 
     Raises:
@@ -342,7 +340,7 @@ async def connect(
                 password=password,
                 token=user if password is None else None,
                 name=name,
-                allow_reconnect=False,  # else nats-py never returns from a first connect that fails
+                allow_reconnect=False,  # otherwise nats-py never returns from a failed first connect
                 max_reconnect_attempts=1,
                 reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # annotated int, used as seconds
                 connect_timeout=min(ATTEMPT_TIMEOUT_S, deadline_s),  # type: ignore[arg-type]  # the same
@@ -355,12 +353,12 @@ async def connect(
                 closed_cb=client.was_closed,
             )
             if _cancellations() > before:
-                raise asyncio.CancelledError  # nats-py swallows one that comes with an answer (services/endings.py)
+                raise asyncio.CancelledError  # nats-py swallows it if an answer comes at once (services/endings.py)
         except (NatsError, OSError, TimeoutError) as error:
             await client.close()
             if _cancellations() > before:
                 raise asyncio.CancelledError from None
-            tried = client.state.last_error  # None: the address cannot be read
+            tried = client.state.last_error  # None if the address is malformed
             why = tried or str(error) or type(error).__name__
             if tried is None or _REFUSED in why.lower() or loop.time() + RECONNECT_WAIT_S > deadline:
                 raise BrokerUnavailable(

@@ -1,8 +1,8 @@
-"""Finding a nats-server that is new enough, and knowing which one it is.
+"""Finds a nats-server that is new enough, and its version.
 
-Below 2.10 the server silently ignores a consumer's several filters and refuses ``sync_interval``
-(facts/nats.md), so views would be wrong without an error. Invariant: a :class:`NatsBinary` has been run and
-has printed its version, and that version is at least :data:`MINIMUM_VERSION`.
+Servers before 2.10 silently ignore multiple filters of a consumer and refuse ``sync_interval`` (facts/nats.md), so
+views would be wrong without an error. Invariant: a :class:`NatsBinary` has been run and has printed its version, and
+that version is at least :data:`MINIMUM_VERSION`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ....schemas.core.errors import BrokerError
 Version = tuple[int, int, int]
 
 MINIMUM_VERSION: Final[Version] = (2, 10, 0)
-"""First with several filters per consumer and ``sync_interval`` (facts/nats.md, measured)."""
+"""First version with several filters per consumer and ``sync_interval`` (measured, facts/nats.md)."""
 ATOMIC_BATCH_VERSION: Final[Version] = (2, 12, 0)
-"""First with atomic batches, the only group commit under ``sync_interval: always`` (facts/nats.md)."""
+"""First version with atomic batches, the only group commit under ``sync_interval: always`` (facts/nats.md)."""
 BINARY_NAME: Final = "nats-server"
 INSTALL_HINT: Final = (
     "`crew-journal broker install` fetches one; or put a newer one on PATH (brew install nats-server, or a release of "
@@ -38,11 +38,11 @@ _version = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class NatsBinary:
-    """A nats-server that ran here and is new enough.
+    """A nats-server that runs on this machine and is new enough.
 
     Attributes:
         path: Absolute path of the executable.
-        version: Major, minor, patch, as it printed them.
+        version: Major, minor and patch version, as printed by the binary.
     """
 
     path: Path
@@ -60,7 +60,7 @@ def version_text(version: Version) -> str:
 
 
 def parse_version(text: str) -> Version | None:
-    """The first ``x.y.z`` in what ``nats-server --version`` or an INFO line says; None if there is none."""
+    """The first ``x.y.z`` in the output of ``nats-server --version`` or in an INFO line; None if absent."""
     match = _version.search(text)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
@@ -68,15 +68,15 @@ def parse_version(text: str) -> Version | None:
 def find_nats_server(
     cache_dirs: Sequence[Path], *, override: Path | None = None, search_path: str | None = None
 ) -> NatsBinary:
-    """The newest usable nats-server; of equal ones the first on PATH. Runs each candidate, so it blocks.
+    """The newest usable nats-server; among equal versions the first on PATH. Blocks, because it runs each candidate.
 
     Args:
-        cache_dirs: Folders where ``deploy/install-nats`` may have put one, looked at in order.
-        override: The operator's explicit choice; then nothing else is considered.
-        search_path: Stands for the environment's PATH if given.
+        cache_dirs: Folders in which ``deploy/install-nats`` may have put a server, searched in order.
+        override: The operator's explicit choice; then no other binary is considered.
+        search_path: Replaces the environment's PATH if given.
 
     Raises:
-        BrokerError: If there is none, or none at least :data:`MINIMUM_VERSION`; names what was found.
+        BrokerError: If no server of at least :data:`MINIMUM_VERSION` is found; the message names the binaries found.
     """
     nats_binaries: list[NatsBinary] = []
     refused: list[str] = []
@@ -89,9 +89,9 @@ def find_nats_server(
         else:
             nats_binaries.append(NatsBinary(candidate, version))
     if nats_binaries:
-        return max(nats_binaries, key=lambda binary: binary.version)  # max keeps the first of equals
+        return max(nats_binaries, key=lambda binary: binary.version)  # max keeps the first of equal versions
     what = "; ".join(refused) if refused else f"no {override or BINARY_NAME} found"
-    if override is not None:  # then PATH is not looked at
+    if override is not None:  # then PATH is not searched
         hint = "let CREW_JOURNAL_NATS_SERVER name one that is, or unset it to have PATH searched"
     else:
         hint = INSTALL_HINT if refused else INSTALL_HINT.replace("a newer one", "one")
@@ -105,8 +105,12 @@ def _candidates(cache_dirs: Sequence[Path], override: Path | None, search_path: 
         return
     folders = (os.environ.get("PATH", os.defpath) if search_path is None else search_path).split(os.pathsep)
     seen: set[Path] = set()
-    folders = [folder for folder in folders if Path(folder).is_absolute()]  # else a cloned repository could bring one
-    beside = [str(Path(sys.executable).parent)] if search_path is None else []  # of the extra ``broker``
+    folders = [
+        folder for folder in folders if Path(folder).is_absolute()
+    ]  # otherwise a cloned repository could supply a binary
+    beside = (
+        [str(Path(sys.executable).parent)] if search_path is None else []
+    )  # folder of the binary from the extra ``broker``
     for folder in [*folders, *beside, *(str(cache) for cache in cache_dirs)]:
         where = shutil.which(BINARY_NAME, path=folder) if folder else None
         if where is not None and (real := Path(where).resolve()) not in seen:

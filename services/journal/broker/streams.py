@@ -1,8 +1,8 @@
-"""The one place that declares streams, and reads them back.
+"""Declares the streams and reads them back; no other module does.
 
-Why: an older server silently ignores fields it does not know, and a stream of the same name that we did not make may drop,
-expire or refuse what we must keep (facts/nats.md). Invariant: after ``declare_streams`` each stream is what this module
-says, in every field that can lose data; what cannot be mended without losing data is a ``StreamMismatch``.
+An older server silently ignores fields that it does not know, and a foreign stream of the same name may drop, expire or
+refuse messages that we must keep (facts/nats.md). Invariant: after ``declare_streams``, every field that can cause data
+loss has the declared value; a difference that cannot be repaired without data loss is a ``StreamMismatch``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ API_TIMEOUT_S: Final = 10.0
 STREAM_NOT_FOUND: Final = 10_059
 """JetStream's err_code for a stream that does not exist."""
 SUBJECTS_OVERLAP: Final = 10_065
-"""JetStream's err_code where another stream holds one of the subjects."""
+"""JetStream's err_code if another stream has one of the subjects."""
 
 _NS: Final = 1_000_000_000
 _UNLIMITED: Final = -1
@@ -68,15 +68,17 @@ _KEPT_FOR_EVER: Final[dict[str, Any]] = {
     "max_age": 0,
     "max_msgs_per_subject": _UNLIMITED,
     "max_msg_size": _UNLIMITED,
-    "compression": "none",  # compressed blocks could not be shown to be free of erased bytes
+    "compression": "none",  # with compressed blocks, one could not verify that erased bytes are gone
     "allow_direct": True,
-    "deny_delete": False,  # erasure deletes
+    "deny_delete": False,  # an erasure deletes messages
     "deny_purge": False,
     "sealed": False,
     "no_ack": False,
 }
 _FIXED: Final = frozenset(_KEPT_FOR_EVER) - {"allow_direct", "deny_purge"} | {"subjects"}
-"""Fields whose other value loses data or authority: a difference is a ``StreamMismatch``. All others are updated."""
+"""Fields in which a different value loses data or weakens authority: a difference is a ``StreamMismatch``. All other
+fields are updated.
+"""
 
 
 def stream_configs(*, replicas: int, atomic: bool) -> list[dict[str, Any]]:
@@ -84,7 +86,7 @@ def stream_configs(*, replicas: int, atomic: bool) -> list[dict[str, Any]]:
 
     Args:
         replicas: Copies of every stream in a cluster.
-        atomic: Whether the server knows atomic batches.
+        atomic: Whether the server supports atomic batches.
     """
     both = {**_KEPT_FOR_EVER, "num_replicas": replicas, "duplicate_window": int(DEDUPE_WINDOW_S * _NS)}
     return [
@@ -111,12 +113,12 @@ async def declare_streams(client: Client, *, replicas: int = 1, atomic: bool | N
     Args:
         client: A connection of the service.
         replicas: Copies in a cluster.
-        atomic: False keeps atomic batches off; None asks the server's version.
+        atomic: False disables atomic batches; None decides by the server's version.
 
     Raises:
-        StreamMismatch: If a stream exists with a configuration that loses data for us.
-        BrokerError: If the server is too old or refuses.
-        BrokerUnavailable: If it does not answer.
+        StreamMismatch: If a stream exists with a configuration that would lose data.
+        BrokerError: If the server is too old or refuses a stream.
+        BrokerUnavailable: If JetStream does not answer.
     """
     version = client.connected_server_version
     if (version.major, version.minor, version.patch) < MINIMUM_VERSION:
@@ -136,10 +138,10 @@ async def declare_streams(client: Client, *, replicas: int = 1, atomic: bool | N
 
 
 def made_at(info: Mapping[str, Any]) -> str:
-    """When a stream was made, to the nanosecond as the broker writes it: its identity.
+    """The creation time of a stream in the broker's format, with nanoseconds; it identifies the stream.
 
-    It survives restarts, updates and a copied store; a stream that is deleted and made again, or another broker's, has
-    another one.
+    It survives restarts, updates and a copied store; a stream that was deleted and created again, or another broker's
+    stream, has a different time.
     """
     return str(info["created"])
 
@@ -168,7 +170,7 @@ async def _declare(client: Client, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _different(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> set[str]:
-    """Names of the fields that are not as wanted; the server leaves out fields that are false or empty."""
+    """Names of the fields with a different value; the server leaves out fields that are false or empty."""
 
     def differs(field: str) -> bool:
         expected, actual_value = wanted[field], actual.get(field)
@@ -206,7 +208,7 @@ def _raise_refusal(name: str, answer: Mapping[str, Any]) -> None:
 
 
 async def stream_figures(client: Client) -> dict[str, int]:
-    """Head, first sequence, messages and bytes of JOURNAL, for ``status``; raises as ``stream_info`` does."""
+    """Last and first sequence, messages and bytes of JOURNAL, for ``status``; raises as ``stream_info``."""
     state = ((await stream_info(client, JOURNAL_STREAM)) or {}).get("state", {})
     names = {"head": "last_seq", "first": "first_seq", "messages": "messages", "bytes": "bytes"}
     return {name: int(state.get(key, 0)) for name, key in names.items()}
@@ -214,12 +216,12 @@ async def stream_figures(client: Client) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class StreamGaps:
-    """The sequences that the broker knows to be missing from JOURNAL.
+    """The missing sequences of JOURNAL that the broker reports.
 
     Attributes:
         made: ``made_at`` of the stream.
-        last_seq: Its last sequence.
-        count: Sequences missing up to it.
+        last_seq: Last sequence of the stream.
+        count: Number of missing sequences up to ``last_seq``.
         ranges: Their ranges; empty if they were not requested.
     """
 
@@ -230,11 +232,11 @@ class StreamGaps:
 
 
 async def stream_gaps(client: Client, *, details: bool = True) -> StreamGaps:
-    """What is missing from JOURNAL, one request; with ``details`` its answer grows with every deleted message.
+    """The missing sequences of JOURNAL; one request, whose answer, with ``details``, grows with every deleted message.
 
     Raises:
         BrokerError: If JetStream refuses, or there is no such stream.
-        BrokerUnavailable: If it does not answer.
+        BrokerUnavailable: If JetStream does not answer.
     """
     info = await stream_info(client, JOURNAL_STREAM, {"deleted_details": True} if details else None)
     if info is None:
@@ -252,11 +254,11 @@ async def stream_head(client: Client) -> int:
 
 
 async def stream_info(client: Client, name: str, params: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Configuration and state of a stream as JetStream has them; None if there is no such stream.
+    """Configuration and state of a stream as JetStream reports them; None if there is no such stream.
 
     Raises:
         BrokerError: If JetStream refuses.
-        BrokerUnavailable: If it does not answer.
+        BrokerUnavailable: If JetStream does not answer.
     """
     answer = await api_request(client, f"STREAM.INFO.{name}", params)
     error = answer.get("error")
@@ -268,7 +270,7 @@ async def stream_info(client: Client, name: str, params: Mapping[str, Any] | Non
 
 
 async def api_request(client: Client, call: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-    """One request to ``$JS.API``: raw, so that no field is lost that nats-py does not know.
+    """Send a raw request to ``$JS.API``, so that fields unknown to nats-py are kept.
 
     Raises:
         BrokerUnavailable: If JetStream does not answer in time.

@@ -1,21 +1,21 @@
 """The only way to append to the journal: validate, publish, return after the ack.
 
-Invariants: an id is bound to one content for ever — the same content again returns the first sequence, other content is
-a conflict, and two concurrent appends of one id are served one after the other, so two contents are never both acked.
-A batch is validated whole before anything is published. What the broker calls a duplicate is believed only after a look
-at the stored message: a client with rights on NATS chooses its message ids freely, so it may be another client's, and the
-entry is then published again under a random message id.
+Invariants: an id belongs to one content for ever. Appending the same content again returns the first sequence; other
+content is a conflict. Concurrent appends with the same id are serialised, so that two contents are never both acked. A
+batch is validated completely before anything is published. If the broker reports a duplicate, the stored message is
+read and compared, because a client with NATS rights may have used the message id for something else; in that case the
+entry is published again under a random message id.
 
-One limit is the broker's: a batch that holds an id which only the broker still remembers (published by another process
-within the dedupe window and not yet in the views) is published one by one; a conflict found then is reported although
-the other entries of the batch are stored. Sending the batch again is safe.
+The broker imposes one limit: if a batch contains an id that another process published within the dedupe window and that
+is not in the views yet, its entries are published one by one. A conflict is then reported although the other entries of
+the batch are stored. Sending the batch again is safe.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,7 +39,7 @@ from ....schemas.core.errors import (
     InvalidEntry,
     NotAllowed,
 )
-from ....schemas.core.ids import unforeseen
+from ....schemas.core.ids import message_id, name_key, unforeseen
 from ....schemas.core.limits import MAX_BATCH
 from ....schemas.core.payload import ControlPayload
 from ....schemas.core.ports import IdentityReader, Published
@@ -54,22 +54,24 @@ from .plain import Accepted, entry_head
 from .secrets import Scrubbed, SecretGuard
 from .submission import accept
 
-# What the broker has stored where it says that a message is a duplicate.
+# Reads the stored message when the broker reports a duplicate.
 
 
 _OTHER: Final = ""
-"""Stands for the content of an entry that has our id and cannot have our content: its subject is another."""
+"""Stands for the content of an entry with our id and a different subject, which therefore has different content."""
 
 
 async def stored_content(messages: JetStreamContext, accepted: Accepted, seq: int) -> str | None:
-    """The content hash of the message at ``seq`` as a fold sees it; None if it is not an entry with this id.
+    """The content hash of the message at ``seq``; None if the message is not an entry with this id.
 
     Raises:
-        EntryConflict: If the message does not exist any more: the id was erased.
-        BrokerUnavailable: If the broker does not tell.
+        EntryConflict: If the message no longer exists, because the id was erased.
+        BrokerUnavailable: If the broker does not answer.
     """
     try:
-        stored = await messages.get_msg(JOURNAL_STREAM, seq=seq)  # direct: a header Status would deceive nats-py
+        stored = await messages.get_msg(
+            JOURNAL_STREAM, seq=seq
+        )  # not by direct get, in which a header Status would mislead nats-py
     except NotFoundError:
         raise EntryConflict(
             f"an entry with id {accepted.entry_id} was erased from the journal at {seq}",
@@ -90,29 +92,33 @@ async def stored_content(messages: JetStreamContext, accepted: Accepted, seq: in
         return None
     if event.workspace_id != accepted.workspace_id or event.entry.id != accepted.entry_id:
         return None
-    return event.content.hex() if stored.subject == accepted.subject else _OTHER  # else the hash was forged
+    return event.content.hex() if stored.subject == accepted.subject else _OTHER  # otherwise the hash was forged
 
 
 RECENT_IDS: Final = 20_000
-"""Client-given ids remembered until the views know them, about 6 MB; the views are a second behind at most."""
+"""Maximum number of client-given ids that are remembered until the views have them, about 6 MB; the views are at most a
+second behind.
+"""
 YIELD_EVERY: Final = 100
-"""Submissions of a batch validated before others get the event loop: about 1.5 ms."""
+"""Number of submissions that are validated before the event loop runs other tasks: about 1.5 ms."""
 YIELD_BYTES: Final = 65_536
-"""Bytes of them after which others get it, too: the search for credentials takes up to 0.3 µs for a byte."""
+"""Bytes of submissions that are validated before the event loop runs other tasks; the search for credentials takes up
+to 0.3 µs per byte.
+"""
 _SHOWN_IDS: Final = 10
-"""Ids that an error message names."""
+"""Maximum number of ids in an error message."""
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)  # not frozen: one is made for every append
+@dataclass(slots=True)  # not frozen, because every append creates one
 class Appended:
     """An entry that is in the journal.
 
     Attributes:
         id: Its id.
         seq: Its stream sequence.
-        duplicate: Whether it was there before with the same content; ``seq`` is then the first one's.
-        warnings: Effects that the entry requests and does not have.
+        duplicate: Whether the journal already held the id with the same content; ``seq`` is then the first entry's.
+        warnings: Requested effects of the entry that do not take place.
     """
 
     id: str
@@ -121,14 +127,14 @@ class Appended:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every append
 class _KnownEntry:
     seq: int
     content: str
 
 
 Check = Callable[[Sequence[int]], Awaitable[Mapping[int, str]]]
-"""Sequences of new entries with ``supersedes`` → the warnings about some of them."""
+"""Takes sequences of new entries with ``supersedes``, returns sequence → warning."""
 
 
 async def unchecked(_seqs: Sequence[int]) -> Mapping[int, str]:
@@ -143,8 +149,8 @@ class Journal:
         writer: An open writer on JOURNAL.
         identities: The ids that the views know.
         clock: The server's time, UTC.
-        superseding: Says which new entries do not supersede what they name.
-        secrets: Keeps credentials out; if absent, they are redacted in every workspace.
+        superseding: Finds the new entries that do not supersede the entries they name.
+        secrets: Keeps credentials out of the journal; if absent, credentials are redacted in every workspace.
     """
 
     def __init__(
@@ -162,21 +168,23 @@ class Journal:
         self._identities = identities
         self._clock = clock
         self._recent: OrderedDict[str, _KnownEntry] = OrderedDict()  # a dict's first key is slow to find after deletes
-        self._in_hand: dict[str, asyncio.Future[None]] = {}
+        self._in_hand: dict[str, asyncio.Future[None] | None] = {}  # a future once another append waits for the id
         self._messages = writer.client.jetstream()
         self._lost: list[Range] = []
+        self.erased: set[int] = set()
+        """``ids.name_key`` of the workspaces and ids that were erased; kept up by ``services/erasure``."""
 
     async def append(self, principal: Principal, submission: Mapping[str, Any]) -> Appended:
         """Append one entry and return after the broker's ack.
 
         Args:
-            principal: Who submits.
+            principal: The caller.
             submission: The raw fields.
 
         Raises:
             InvalidEntry, NotAllowed, EntryTooLarge: The submission is refused; nothing was published.
-            EntryConflict: The id is taken by other content.
-            BrokerUnavailable: No ack within the bound; repeating it with the same id is safe.
+            EntryConflict: The id belongs to other content.
+            BrokerUnavailable: No ack came in time; repeating the call with the same id is safe.
         """
         accepted, warning = accept(principal, submission, self._clock()), None
         if self._secrets.suspects(accepted):
@@ -196,9 +204,9 @@ class Journal:
         """Append up to 1,000 entries, all or nothing; the answers are in the order given.
 
         Raises:
-            InvalidEntry: Naming every offending field of every entry (``entries[3].ts``).
-            NotAllowed, EntryTooLarge, EntryConflict: As for one; nothing was published.
-            BrokerUnavailable: As for one.
+            InvalidEntry: Names every invalid field of every entry (``entries[3].ts``).
+            NotAllowed, EntryTooLarge, EntryConflict: As in ``append``; nothing was published.
+            BrokerUnavailable: As in ``append``.
         """
         if len(submissions) > MAX_BATCH:
             raise EntryTooLarge(
@@ -208,6 +216,8 @@ class Journal:
         first_of = _first_of_each_id(batch)
         firsts = [batch[index] for index in first_of.values()]
         given = [accepted for accepted in firsts if accepted.given_id]
+        for accepted in given if self.erased else ():
+            self._refuse_erased(accepted)
         async with self._holding([accepted.identity for accepted in given]):
             with_known = zip(given, self._known_all(given), strict=True)
             settled = {accepted.identity: (known, True) for accepted, known in with_known if known is not None}
@@ -247,12 +257,13 @@ class Journal:
     async def record(
         self, workspace_id: str, payload: ControlPayload, *, summary: str, **fields: Unpack[DecisionFields]
     ) -> Appended:
-        """Record a decision as a control entry (see ``decision_entry``): for the service itself, never for a client.
+        """Record a decision of the service, never of a client, as a control entry (see ``decision_entry``).
 
         Raises:
-            EntryConflict: If ``entry_id`` is taken by another decision.
-            InvalidEntry: If a text of it holds credentials which the workspace refuses, or is too long without them.
-            BrokerUnavailable: If no ack came within the bound.
+            EntryConflict: If ``entry_id`` belongs to another decision.
+            InvalidEntry: If a text of the decision has credentials that the workspace refuses, or is too long after
+                their replacement.
+            BrokerUnavailable: If no ack came in time.
         """
         decided = accepted = decision_entry(workspace_id, payload, summary, self._clock(), **fields)
         if self._secrets.suspects(decided):
@@ -262,14 +273,28 @@ class Journal:
         return await self._append_given(accepted)
 
     async def scrubbed(self, workspace_id: str, text: str) -> Scrubbed:
-        """A text as it may be stored in a document or drawer; the caller refuses it in the mode ``block``."""
+        """Treat the credentials in a text of a document or drawer; in mode ``block`` the caller must refuse the text."""
         return await self._secrets.text(workspace_id, text)
 
+    def _refuse_erased(self, accepted: Accepted) -> None:
+        if name_key((accepted.workspace_id, accepted.entry_id)) in self.erased:
+            raise EntryConflict(
+                f"the id {accepted.entry_id} was erased", hint="an erased id cannot be used again", field="id"
+            )
+
+    def bar(self, workspace_id: str, ids: Iterable[str]) -> None:
+        """Refuse entries with these ids from now on."""
+        for entry_id in ids:
+            self.erased.add(name_key((workspace_id, entry_id)))
+            self._recent.pop(message_id(workspace_id, entry_id), None)
+
     async def _append_given(self, accepted: Accepted) -> Appended:
+        if self.erased:
+            self._refuse_erased(accepted)
         identity, in_hand = accepted.identity, self._in_hand
-        while (busy := in_hand.get(identity)) is not None:  # as ``_holding``, which costs 3 µs
-            await asyncio.shield(busy)
-        mine = in_hand[identity] = asyncio.get_running_loop().create_future()
+        while identity in in_hand:  # as ``_holding``, which costs 3 µs
+            await self._freed(identity)
+        in_hand[identity] = None
         try:
             earlier = self._known(accepted)
             if earlier is not None:
@@ -277,19 +302,25 @@ class Journal:
                     raise _conflict({accepted.entry_id: earlier.seq})
                 return Appended(accepted.entry_id, earlier.seq, True)
             ack = await self._writer.post(accepted)
-            if not ack.duplicate:  # as ``_settle``, which costs 1 µs
+            if not ack.duplicate:  # like ``_settle``, which costs 1 µs
                 self._remember(identity, _KnownEntry(ack.seq, accepted.content))
                 return Appended(accepted.entry_id, ack.seq, False)
             [(known, repeated)] = await self._settle([accepted], [ack])
             return Appended(accepted.entry_id, known.seq, repeated)
         finally:
-            del in_hand[identity]
-            mine.set_result(None)
+            if (awaited := in_hand.pop(identity)) is not None:
+                awaited.set_result(None)
+
+    async def _freed(self, identity: str) -> None:
+        """Wait until an id in hand is free; it may be taken again by then."""
+        if (awaited := self._in_hand[identity]) is None:
+            awaited = self._in_hand[identity] = asyncio.get_running_loop().create_future()
+        await asyncio.shield(awaited)
 
     async def _accept_all(
         self, principal: Principal, submissions: Sequence[Mapping[str, Any]]
     ) -> tuple[list[Accepted], dict[int, str]]:
-        """The entries of a batch, and the warnings about credentials by their places."""
+        """The entries of a batch, and warnings about credentials by the entries' indices."""
         now = self._clock()
         batch: list[Accepted] = []
         warnings: dict[int, str] = {}
@@ -333,7 +364,7 @@ class Journal:
         return None if identity is None else _KnownEntry(identity.seq, identity.content.hex())
 
     def _known_all(self, batch: Sequence[Accepted]) -> list[_KnownEntry | None]:
-        """``_known`` of each: the views are asked once, for those that are not recent."""
+        """``_known`` of each entry; the views are queried once, for ids that are not recent."""
         known = [self._recent.get(accepted.identity) for accepted in batch]
         unknown = [at for at, recent in enumerate(known) if recent is None]
         identities = self._identities.find_all([(batch[at].workspace_id, batch[at].entry_id) for at in unknown])
@@ -343,10 +374,10 @@ class Journal:
         return known
 
     async def _settle(self, batch: Sequence[Accepted], acks: Sequence[Published]) -> list[tuple[_KnownEntry, bool]]:
-        """Compare what the broker calls a duplicate with what it has stored, and remember the rest.
+        """Compare reported duplicates with the stored messages, and remember the other entries.
 
         Returns:
-            For each entry its place, and whether it was there before.
+            For each entry its sequence and content, and whether it was already stored.
         """
         settled: list[tuple[_KnownEntry, bool]] = []
         conflicts: dict[str, int] = {}
@@ -364,7 +395,7 @@ class Journal:
         return settled
 
     async def _duplicate(self, accepted: Accepted, seq: int) -> tuple[_KnownEntry, bool]:
-        """The place of an entry whose message id the broker has from the message at ``seq``; whether it was there before."""
+        """Sequence and content of an entry whose message id is stored at ``seq``; whether the entry was already stored."""
         lost = any(first <= seq <= last for first, last in self._lost)
         content = None if lost else await stored_content(self._messages, accepted, seq)
         if content is not None:
@@ -382,26 +413,27 @@ class Journal:
 
     @asynccontextmanager
     async def _holding(self, identities: Sequence[str]) -> AsyncIterator[None]:
-        """Hold ids while they are published; other appends of them wait. All are taken at once: no deadlock."""
+        """Lock ids while they are published; other appends of them wait.
+
+        All ids are locked at once, which avoids deadlocks.
+        """
         in_hand = self._in_hand
-        while busy := next((in_hand[identity] for identity in identities if identity in in_hand), None):
-            await asyncio.shield(busy)
-        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        for identity in identities:
-            in_hand[identity] = mine
+        while busy := next((identity for identity in identities if identity in in_hand), None):
+            await self._freed(busy)
+        in_hand.update(dict.fromkeys(identities))
         try:
             yield
         finally:
             for identity in set(identities):
-                del in_hand[identity]
-            mine.set_result(None)
+                if (awaited := in_hand.pop(identity)) is not None:
+                    awaited.set_result(None)
 
 
 def _check_decision(payload: ControlPayload, accepted: Accepted) -> None:
-    """Refuse a decision which cannot be folded once its credentials are replaced by notices, which may be longer.
+    """Refuse a decision that is not valid after its credentials were replaced by notices, which may be longer.
 
     Raises:
-        InvalidEntry: Naming every field.
+        InvalidEntry: Names every invalid field.
     """
     try:
         type(payload).model_validate(orjson.loads(accepted.body)["payload"])
@@ -413,7 +445,7 @@ def _first_of_each_id(batch: Sequence[Accepted]) -> dict[str, int]:
     """Identity → index of its first entry; repeats must have the same content.
 
     Raises:
-        InvalidEntry: Naming every repeat with other content.
+        InvalidEntry: Names every repeat with other content.
     """
     first_of: dict[str, int] = {}
     problems = []
@@ -428,7 +460,7 @@ def _first_of_each_id(batch: Sequence[Accepted]) -> dict[str, int]:
 
 
 def _conflict(taken: Mapping[str, int]) -> EntryConflict:
-    """The error of ids that are taken; ``taken`` has the sequence of each."""
+    """The error for ids that are already used; ``taken`` has the sequence of each."""
     ids = list(taken)
     shown = ", ".join(ids[:_SHOWN_IDS]) + (f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else "")
     return EntryConflict(

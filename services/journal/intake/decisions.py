@@ -1,7 +1,7 @@
-"""A decision of the service as an entry of the journal.
+"""Builds journal entries from decisions of the service.
 
-Why: a decision (a priority, a token, a parked event) is recorded in the journal and read like any entry.
-Invariant: an entry made here is of a control type; a client's entry is never made here.
+A decision (a priority, a token, a parked event) is recorded in the journal and read like any entry. Invariant: these
+entries have a control type; clients' entries are never built here.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class DecisionFields(TypedDict, total=False):
     """Optional fields of a decision; ``None`` means absent.
 
     Attributes:
-        entry_id: A deterministic id, so that a decision that is made twice is recorded once; minted if absent.
+        entry_id: A deterministic id, so that a repeated decision is recorded once; random if absent.
         actor_type: Type of the actor that decided; the system if absent.
-        actor_id: Its id.
+        actor_id: Id of the actor.
         severity: Info if absent.
         crew_id: The crew it concerns.
         agent_id: The agent it concerns.
@@ -44,13 +44,13 @@ class DecisionFields(TypedDict, total=False):
 def decision_entry(
     workspace_id: str, payload: ControlPayload, summary: str, now: datetime, **fields: Unpack[DecisionFields]
 ) -> Accepted:
-    """A decision as an entry to publish; without an id of its own it has a minted one.
+    """The entry that records a decision; its id is random unless given.
 
     Args:
         workspace_id: The workspace, or ``_system``.
-        payload: What was decided.
+        payload: The decision.
         summary: One line for the reader of the journal.
-        now: The server's time, UTC; not in the content hash, so that the same decision later has the same content.
+        now: The server's time, UTC; not part of the content hash, so that the same decision has the same content later.
         **fields: The optional fields.
     """
     record: dict[str, Any] = {

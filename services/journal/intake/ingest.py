@@ -1,13 +1,14 @@
-"""Requests to append from agents on NATS: ``ingest.<workspace>.<crew or _>.<agent>``.
+"""Handles append requests from agents on NATS: ``ingest.<workspace>.<crew or _>.<agent>``.
 
-Why: only the service writes JOURNAL. A client that publishes into a stream can set JetStream's headers, which no
-permission forbids: ``Nats-Msg-Id`` suppresses an entry of another workspace, ``Nats-Expected-*`` reveals sequences, open
-batches exhaust the server's limit. Here headers are ignored, and a request is checked and appended as over HTTP.
+Only the service writes to JOURNAL. A client that published into the stream could set JetStream's headers, which no
+permission forbids: ``Nats-Msg-Id`` suppresses an entry of another workspace, ``Nats-Expected-*`` reveals sequences,
+open batches exhaust the server's limit. Therefore headers of requests are ignored, and a request is checked and
+appended like an HTTP request.
 
-Invariants: workspace, crew and agent are the subject's, which the broker's permissions guarantee. An answer goes only where
-answers are awaited: a reply subject that is neither an inbox nor the broker's own for an imported request would have the
-service publish where the caller may not, so such a request is neither stored nor answered. The number of requests in memory
-is bounded, for all agents and more tightly for each; a request beyond a bound is answered 503 at once.
+Invariants: workspace, crew and agent come from the subject, which the broker's permissions guarantee. A reply subject
+must be an inbox or the broker's reply subject for imported requests: with any other subject, the service would publish
+where the caller is not allowed to, so the request is neither stored nor answered. The number of requests in memory is
+limited in total and per agent; a request beyond a limit is answered with 503 at once.
 """
 
 from __future__ import annotations
@@ -35,24 +36,28 @@ from ..broker.connection import BrokerConnection, encode_headers
 from .submitted import Appender, append_submitted
 
 QUEUE: Final = "crew-journal"
-"""Nodes of one journal share the requests."""
+"""Name of the queue group: all nodes of a journal share the requests."""
 MAX_REQUESTS: Final = 1_024
-"""Requests in hand at once: as many as the writer has publishes in flight."""
+"""Maximum number of requests in progress: the number of publishes that the writer has in flight."""
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of their bodies; as Python values those of small entries take 2.7 times as much."""
+"""Maximum bytes of their bodies; as Python values, small entries take 2.7 times as much."""
 MAX_REQUESTS_OF_AGENT: Final = 256
-"""Of one agent, so that it leaves room to others: they are checked in turn, about 50 µs each, while others wait."""
+"""Maximum number of requests of one agent, so that others have room: requests are checked one after the other, about 50
+µs each.
+"""
 MAX_BYTES_OF_AGENT: Final = 4 * 1024 * 1024
 PRINCIPALS_KNOWN: Final = 4_096
-"""Subjects whose principal is remembered: building one costs a third of checking an entry."""
+"""Number of subjects whose principal is cached; building a principal costs a third of checking an entry."""
 ERROR_HEADER: Final = "Nats-Service-Error"
 ERROR_CODE_HEADER: Final = "Nats-Service-Error-Code"
-"""How services on NATS mark an answer that is an error (ADR-32 of NATS)."""
+"""Headers that mark an answer of a NATS service as an error (ADR-32 of NATS)."""
 ANSWER_HEAD: Final = 256
-"""Bytes of an answer's headers, at most."""
+"""Maximum bytes of an answer's headers."""
 _TOO_LONG: Final = "what is wrong does not fit into one answer"
 _REPLY: Final = re.compile(rb"_(?:INBOX|R_)(?:\.[A-Za-z0-9_-]+)+\Z")
-"""Inboxes of clients in the service's own account, and what the server puts for a reply subject in another account."""
+"""Allowed reply subjects: inboxes in the service's own account, and the server's substitutes for reply subjects in
+other accounts.
+"""
 
 
 def _error_head(problem_body: Mapping[str, Any]) -> bytes:
@@ -69,15 +74,15 @@ _OVERLOADED: Final = Overloaded(
 
 @dataclass(slots=True)
 class IngestFigures:
-    """Counts of requests since the start, and of those in progress.
+    """Counts of requests since the start, and of requests in progress.
 
     Attributes:
         requests: Requests that arrived.
         entries: Entries they appended, repeats included.
         refused: Requests answered with a problem.
-        overloaded: Those refused because too many were in progress.
-        overloaded_at: UTC time of the last one of these.
-        unanswerable: Requests without a reply subject that may be answered; nothing of them is stored.
+        overloaded: Requests refused because too many were in progress.
+        overloaded_at: UTC time of the last such refusal.
+        unanswerable: Requests without an allowed reply subject; they are not stored.
         in_hand: Requests in progress.
         bytes_in_hand: Bytes of their bodies.
         error: Why requests do not arrive, None if they do.
@@ -106,9 +111,9 @@ class Ingest(Part):
     """Answers requests to append; a part of the node.
 
     Args:
-        client: A connection of its own, so that requests do not wait behind acks, nor acks behind requests.
+        client: A separate connection, so that requests and acks do not wait for each other.
         journal: Appends.
-        budgets: What each agent may write.
+        budgets: The write budgets of agents.
     """
 
     def __init__(self, client: BrokerConnection, journal: Appender, budgets: Budgets | None = None) -> None:
@@ -127,18 +132,18 @@ class Ingest(Part):
         return replace(self._figures, error=error)
 
     async def start(self) -> None:
-        """Take requests."""
+        """Start to accept requests."""
         self._answer_limit = self._client.max_payload - ANSWER_HEAD
         self._subscription = await self._client.divert("ingest.*.*.*", self._on_request, queue=QUEUE)
 
     async def stop(self) -> None:
-        """Accept no more requests, then answer those that have arrived, each within the writer's deadline."""
+        """Accept no more requests, then answer the received requests, each within the writer's deadline."""
         subscription, self._subscription = self._subscription, None
         if subscription is None:
             return
         with contextlib.suppress(NatsError, TimeoutError):
             await subscription.unsubscribe()
-            await self._client.flush()  # what the broker had sent before that has arrived now
+            await self._client.flush()  # afterwards, everything that the broker had sent has arrived
         await self._client.release(subscription)
         while self._tasks:
             await asyncio.wait(self._tasks)
@@ -199,14 +204,16 @@ class Ingest(Part):
             log_unexpected(error, trace_id)
             body = unexpected_problem(trace_id)
         data = orjson.dumps(body)
-        if len(data) > self._answer_limit:  # it quotes names of fields; the broker would close the connection
+        if (
+            len(data) > self._answer_limit
+        ):  # the quoted field names make it too long; the broker would close the connection
             body = problem(body["status"], body["title"], _TOO_LONG, "send fewer entries at once", trace_id)
             data = orjson.dumps(body)
         self._answer(reply, _error_head(body), data)
 
     def _answer(self, reply: bytes, head: bytes, body: bytes) -> None:
         if not self._client.is_connected:
-            return  # the broker does not know the reply subject any more
+            return  # the broker no longer knows the reply subject
         sizes = b"%d %d" % (len(head), len(head) + len(body)) if head else b"%d" % len(body)
         self._client.send(b"%b %b %b\r\n%b%b\r\n" % (b"HPUB" if head else b"PUB", reply, sizes, head, body))
 
@@ -222,7 +229,7 @@ def principal_of(subject: bytes) -> Principal:
         _, workspace, crew, agent = subject.decode().split(".")
         bound = {"workspace_id": workspace, "crew_id": None if crew == NO_ID else crew, "agent_id": agent}
         return Principal.model_validate({"token_id": "nats", "role": Role.AGENT, **bound})
-    except ValueError:  # pydantic's is one
+    except ValueError:  # includes pydantic's ValidationError
         raise InvalidQuery(
             "the subject names no agent", hint="send to ingest.<workspace>.<crew or _>.<agent>", field="subject"
         ) from None

@@ -1,6 +1,7 @@
 """The port through which most use-cases record decisions in the journal.
 
-Invariant: they publish control entries only, through this port, so each can be tested without a broker.
+Invariant: these use-cases publish only control entries and only through this port, so that each can be tested without a
+broker.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .secrets import Scrubs
 
 
 class Recorder(Protocol):
-    """``append.Journal``, as far as decisions are recorded."""
+    """The part of ``append.Journal`` that records decisions."""
 
     async def record(
         self, workspace_id: str, payload: ControlPayload, *, summary: str, **fields: Unpack[DecisionFields]
@@ -22,11 +23,11 @@ class Recorder(Protocol):
         """Record a decision as a control entry; returns after the ack.
 
         Raises:
-            EntryConflict: If ``entry_id`` is taken by another decision.
+            EntryConflict: If ``entry_id`` belongs to another decision.
             BrokerUnavailable: If no ack came within the bound.
         """
         ...
 
 
 class ScrubbingRecorder(Recorder, Scrubs, Protocol):
-    """A recorder that also says how a text may be stored which does not go through it, or of which an id is made."""
+    """A recorder that also removes credentials from texts that are stored elsewhere or from which an id is made."""

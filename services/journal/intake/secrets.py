@@ -1,9 +1,9 @@
-"""Keeps credentials out of the journal: every text that enters it passes here.
+"""Keeps credentials out of the journal: every text is checked here before it is stored.
 
-Invariant: an entry of a client, a decision of the service and a text of a document are searched before they are published,
-whichever way they came (HTTP, NATS, tools, imports, pages). What a credential becomes is the setting of the workspace
-(``memory.config_updated``: scrubber), else that of the node. The content hash of an entry stays that of what was submitted,
-so a retry is still the same entry. Ids and other names of limited alphabets are not changed.
+Invariant: entries of clients, decisions of the service and texts of documents are searched before they are published,
+whatever their source (HTTP, NATS, tools, imports, pages). The setting of the workspace (``memory.config_updated``:
+scrubber), else of the node, decides what happens to a credential. The content hash of an entry covers the submitted
+content, so that a retry has the same hash. Ids and other names of limited alphabets are not changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .plain import Accepted
 
 DEFAULT_MODE: Final[ScrubberMode] = "redact"
 MODE_OF_SETTING: Final[Mapping[str, ScrubberMode]] = {"redact": "redact", "refuse": "block", "keep": "off"}
-"""``Settings.secrets`` → what is done in a workspace without settings of its own."""
+"""``Settings.secrets`` → mode of a workspace without its own setting."""
 HINT: Final = "write where the secret is kept instead of the secret"
 _TEXT_FIELDS: Final = ("summary", "payload", "refs")
 _MODE: Final = f"SELECT scrubber FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
@@ -33,12 +33,12 @@ _MODE: Final = f"SELECT scrubber FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """A text as it may be stored.
+    """A text after the treatment of credentials.
 
     Attributes:
         text: The text.
         kinds: The kinds of credentials that were found in it, such as ``aws key``.
-        mode: What is done with them.
+        mode: The mode: how credentials are treated.
     """
 
     text: str
@@ -47,7 +47,7 @@ class Scrubbed:
 
     @property
     def warning(self) -> str | None:
-        """What the writer is told about them; None if nothing."""
+        """The warning for the author about credentials; None if there are none."""
         return _warning(self.mode, self.kinds)
 
 
@@ -55,8 +55,8 @@ class SecretGuard:
     """Replaces, refuses or keeps credentials.
 
     Args:
-        views: The settings of workspaces; None if they have none.
-        default: What is done in a workspace without settings.
+        views: Gives the settings of workspaces; None if there are none.
+        default: Mode of a workspace without a setting.
     """
 
     def __init__(self, views: ViewReader | None, default: ScrubberMode = DEFAULT_MODE) -> None:
@@ -72,26 +72,26 @@ class SecretGuard:
         return self.default if self._modes is None else await self._modes.of(workspace_id)
 
     async def text(self, workspace_id: str, text: str) -> Scrubbed:
-        """A text as it may be stored; the caller refuses it in the mode ``block``."""
+        """Treat the credentials in a text; in mode ``block`` the caller must refuse the text."""
         secrets = find_secrets(text)
         mode = await self._mode(workspace_id) if secrets else self.default
         return Scrubbed(without(text, secrets) if mode == "redact" else text, kinds_of(secrets), mode)
 
     @staticmethod
     def suspects(accepted: Accepted) -> bool:
-        """Whether ``entry`` has to search an entry."""
+        """Whether an entry may contain credentials, so that ``entry`` has to search it."""
         return may_hold_secrets(accepted.body, accepted.entry_id)
 
     async def entry(self, accepted: Accepted, prefix: str = "") -> tuple[Accepted, str | None]:
-        """An entry as it may be stored, and a warning.
+        """Treat the credentials in an entry; returns the entry to store and a warning.
 
         Args:
-            accepted: An entry that ``suspects`` suspects.
+            accepted: An entry for which ``suspects`` is true.
             prefix: Put before field names in errors.
 
         Raises:
-            InvalidEntry: If the workspace refuses credentials: naming each field that holds one.
-            EntryTooLarge: If it is above 256 KiB with the notices.
+            InvalidEntry: If the workspace refuses credentials; names each field with a credential.
+            EntryTooLarge: If the entry with the notices exceeds 256 KiB.
         """
         record: dict[str, Any] = orjson.loads(accepted.body)
         kinds: dict[str, dict[str, None]] = {}
@@ -124,25 +124,25 @@ class SecretGuard:
 
 
 class Scrubs(Protocol):
-    """Says how a text may be stored: ``append.Journal``."""
+    """Treats credentials in texts; implemented by ``append.Journal``."""
 
     async def scrubbed(self, workspace_id: str, text: str) -> Scrubbed:
-        """A text as it may be stored; the caller refuses it in the mode ``block``."""
+        """Treat the credentials in a text; in mode ``block`` the caller must refuse the text."""
         ...
 
 
 async def storable(journal: Scrubs, workspace_id: str, text: str, field: str, most_chars: int) -> str:
-    """A text as it may be stored, for texts of which an id is made before they are recorded.
+    """Treat the credentials in a text from which an id is made before it is recorded.
 
     Args:
-        journal: Knows the settings of the workspace.
+        journal: Treats credentials by the settings of the workspace.
         workspace_id: The workspace.
         text: The text.
-        field: Its field in the request.
-        most_chars: Longest text that may be stored; a notice may be longer than what it replaces.
+        field: Name of the text's field in the request.
+        most_chars: Maximum length of the stored text; a notice may be longer than the credential it replaces.
 
     Raises:
-        InvalidRequest: If it holds credentials which the workspace refuses, or is too long without them.
+        InvalidRequest: If the text has credentials that the workspace refuses, or is too long after their replacement.
     """
     scrubbed = await journal.scrubbed(workspace_id, text)
     if scrubbed.kinds and scrubbed.mode == "block":
@@ -162,11 +162,11 @@ def _kept_modes(views: ViewReader, default: ScrubberMode) -> KeptValues[str, Scr
 
 
 def _cleaned(value: Any, kinds: dict[str, None]) -> Any:
-    """A JSON value with a notice in the place of each credential, in texts, names and what is assigned to a name.
+    """A JSON value in which notices replace credentials, in texts, in names and in values assigned to a name.
 
     Args:
         value: The value.
-        kinds: Takes the kinds of the credentials, each once.
+        kinds: Collects the kinds of the credentials, each once.
     """
     if isinstance(value, str):
         secrets = find_secrets(value)
@@ -180,7 +180,7 @@ def _cleaned(value: Any, kinds: dict[str, None]) -> Any:
 
 
 def _cleaned_value(name: str, value: Any, kinds: dict[str, None]) -> Any:
-    """What is assigned to a name, which may make a credential of it: ``{"password": "…"}``."""
+    """Clean the value assigned to a name; the name may show that it is a credential: ``{"password": "…"}``."""
     cleaned = _cleaned(value, kinds)
     if not isinstance(value, str) or cleaned != value:
         return cleaned

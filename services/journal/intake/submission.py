@@ -1,9 +1,8 @@
-"""From the body and the token of a client to the entry, its message and the hash of its content. Pure.
+"""Converts a client's body and token to an entry, its message and its content hash. Pure.
 
-Invariant: workspace, crew, agent and authority come from the token (DESIGN §3). A body may repeat what the token says
-and never contradict it; an error names every wrong field of every entry of a batch, before anything is
-published. The content hash covers what was submitted, before any default, so a retry has the hash of the first try
-whatever the clock says.
+Invariant: workspace, crew, agent and authority come from the token (DESIGN §3). A body may repeat these values but must
+not contradict them. An error names every wrong field of every entry of a batch, before anything is published. The
+content hash covers the submitted fields before any default, so that a retry has the same hash at any time.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from ....schemas.core.subjects import control_subject, journal_subject
 from ....schemas.entries.rules import AGENT_RESPONSE, USER_MESSAGE
 from .plain import DEEP_BRACKETS, HASH_BYTES, Accepted, accept_plain, entry_head
 
-# What a token allows of an entry: its type, its priority, and the actor it names. Pure.
+# Checks whether a token may publish an entry with a given type, priority and actor. Pure.
 
 
 _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cost 0.1 µs each time
@@ -41,8 +40,8 @@ _OWNER, _ADMIN = Role.OWNER, Role.ADMIN  # looked up once: an enum's members cos
 def default_actor(principal: Principal, entry_type: object = None) -> tuple[str, str | None]:
     """Type and id of the actor of an entry that names no ``actor_type``.
 
-    A token with ``speaks_for`` acts as the first of those, a person's (OWNER, ADMIN) as the user, an agent's as itself. An
-    agent's answer is never a person's.
+    A token with ``speaks_for`` acts as the first actor named there, a token of OWNER or ADMIN as the user, an agent's
+    token as the agent. An agent's answer is never attributed to a person.
     """
     if principal.speaks_for:
         kind, name = actor_of(principal.speaks_for[0])
@@ -65,17 +64,17 @@ def may_speak(principal: Principal, entry_type: object, actor_type: object, acto
 
 
 def vouches(principal: Principal, actor_type: object, actor_id: object) -> bool:
-    """Whether what the token submits counts as the own words of the actor, who is a named person."""
+    """Whether entries submitted with the token count as the actor's own words, where the actor is a named person."""
     if actor_type != "user" or not principal.speaks_for or not isinstance(actor_id, str):
         return False
     return is_person(actor_id) and speaks_for(principal.speaks_for, actor_type, actor_id)
 
 
 def check_actor(principal: Principal, entry: JournalEntry, prefix: str = "") -> None:
-    """Refuse an entry of an actor that the token may not name.
+    """Refuse an entry whose actor the token may not name.
 
     Raises:
-        NotAllowed: Naming the field: ``actor_id`` if another id of the same type is allowed, else ``actor_type``.
+        NotAllowed: Names the field: ``actor_id`` if another id of the same type is allowed, else ``actor_type``.
     """
     actor_type, actor_id = entry.actor_type.value, entry.actor_id
     if may_speak(principal, entry.entry_type, actor_type, actor_id):
@@ -92,7 +91,7 @@ def check_actor(principal: Principal, entry: JournalEntry, prefix: str = "") -> 
 
 
 def needs_control(principal: Principal, entry: JournalEntry, prefix: str = "") -> bool:
-    """Whether the entry decides something, so that it goes to ``control.``.
+    """Whether the entry records a decision and is therefore published on ``control.``.
 
     Raises:
         NotAllowed: If the principal has no authority for its type or priority.
@@ -131,32 +130,35 @@ def needs_control(principal: Principal, entry: JournalEntry, prefix: str = "") -
 
 
 _NOT_NEEDED: Final = ("", None)
-"""The default actor of an entry that names one."""
+"""The default fields of an entry's actor."""
 _REQUIRED: Final = ("entry_type", "summary")
-"""Fields of which an empty value is reported as empty, not as absent."""
+"""Fields whose empty value is an error instead of absent."""
 _ID_FIX: Final = "choose another id, or leave it out"
 _WORKSPACE_FIX: Final = "use 1 to 64 of A-Z a-z 0-9 _ -, not starting with _, or leave it out"
 _JSON_FIX: Final = "use JSON values: text, finite numbers below 2^64, true, false, null, lists, objects with text keys"
 
 
 def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, prefix: str = "") -> Accepted:
-    """One submission as an entry and its message.
+    """Convert one submission to an entry and its message.
 
     Args:
         principal: Who submits.
-        submission: The raw fields; null or empty optional ones count as absent. An empty workspace is an error.
+        submission: The raw fields; null or empty optional fields count as absent. An empty workspace is an error.
         now: The server's time, UTC, for an entry without ``ts``.
         prefix: Put before each field's name in errors (``entries[3].``).
 
     Raises:
-        NotAllowed: If it names another workspace, crew, agent or actor, or its type or priority needs more authority.
-        InvalidEntry: Naming every offending field.
-        EntryTooLarge: If it is above 256 KiB as stored.
+        NotAllowed: If the submission names another workspace, crew, agent or actor, or its type or priority needs more
+            authority.
+        InvalidEntry: Names every invalid field.
+        EntryTooLarge: If the stored entry would exceed 256 KiB.
     """
     if type(submission) is not dict and not isinstance(submission, Mapping):
         raise InvalidEntry((FieldProblem(f"{prefix}entry", "is not a JSON object", "submit an object"),))
     given = submission.items()
-    record = {name: value for name, value in given if value is not None and (value != "" or name in _REQUIRED)}
+    record = {
+        name: value for name, value in given if value or (value is not None and (value != "" or name in _REQUIRED))
+    }
     if record.get("supersedes") == []:
         del record["supersedes"]
     if submission.get("workspace_id") == "":
@@ -173,8 +175,8 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
         raise InvalidEntry((reserved, *rest))
     entry_type = record.get("entry_type")
     if entry_type == AGENT_RESPONSE and (answered := strip_record(record)) is not record:
-        # nudges and recalled memory that a model repeats are stripped (seed 1; contract §10);
-        # the hash is that of what was submitted, so a retry of it is the same entry whatever was stripped
+        # nudges and recalled memory that a model repeats are stripped (seed 1; contract §10); the hash covers the
+        # submitted text, so a retry has the same hash whatever was stripped
         return _accept_checked(principal, dict(answered), now, prefix, content_hash(record, prefix))
     by, name = record.get("actor_type"), record.get("actor_id")
     default = default_actor(principal, entry_type) if by is None else _NOT_NEEDED
@@ -222,13 +224,13 @@ def _accept_checked(
 def _problems_beside_the_workspace(
     principal: Principal, record: Mapping[str, Any], now: datetime, prefix: str
 ) -> tuple[FieldProblem, ...]:
-    """The other problems of a submission whose workspace is not valid, so that one error names all."""
+    """The other problems of a submission with an invalid workspace, so that one error names all problems."""
     try:
         _accept_checked(principal, {**record, "workspace_id": DEFAULT_WORKSPACE}, now, prefix)
     except InvalidEntry as error:
         return error.problems
     except (NotAllowed, EntryTooLarge):
-        pass  # raised once the fields are right
+        pass  # raised once the fields are valid
     return ()
 
 
@@ -236,7 +238,7 @@ def content_hash(record: Mapping[str, Any], prefix: str = "") -> str:
     """32 hex digits of the canonical JSON (sorted keys) of a submission before defaults.
 
     Raises:
-        InvalidEntry: If it holds what JSON cannot, naming the field.
+        InvalidEntry: If a value cannot be written as JSON; names the field.
     """
     try:
         canonical = orjson.dumps(record, option=orjson.OPT_SORT_KEYS)
@@ -257,20 +259,20 @@ def encode_entry(
     vouched: bool = False,
     prefix: str = "",
 ) -> Accepted:
-    """An entry as its message.
+    """Encode an entry as a message.
 
     Args:
         entry: The entry.
         content: Its content hash.
-        control: Whether it goes to ``control.``, where only the service publishes.
+        control: Whether it is published on ``control.``, where only the service publishes.
         given_id: Whether the client chose its id.
-        publisher: Whose token publishes it; None for the service.
+        publisher: The publisher; None for the service.
         vouched: Whether the token speaks for the person who is its actor.
         prefix: Put before field names in errors.
 
     Raises:
-        EntryTooLarge: If the body is above 256 KiB.
-        InvalidEntry: If it is nested deeper than a reader follows.
+        EntryTooLarge: If the body exceeds 256 KiB.
+        InvalidEntry: If it is nested too deeply for readers.
     """
     body = orjson.dumps(entry.to_record())
     if len(body) > MAX_ENTRY_BYTES:
@@ -322,12 +324,12 @@ def _bind(principal: Principal, record: dict[str, Any], prefix: str) -> None:
 
 
 def _json_problems(record: Mapping[Any, Any], prefix: str) -> tuple[FieldProblem, ...]:
-    """The fields that JSON cannot hold; an HTTP or NATS body has none."""
+    """The fields that cannot be written as JSON; a parsed HTTP or NATS body has none."""
     problems = []
     for name, value in record.items():
         field = f"{prefix}{name if isinstance(name, str) and name.isascii() and name.isprintable() else 'entry'}"
         try:
-            if b"null" in orjson.dumps({name: value}):  # what orjson writes for a number that is not finite
+            if b"null" in orjson.dumps({name: value}):  # orjson writes null for a number that is not finite
                 json.dumps(value, allow_nan=False)
         except TypeError as error:
             problems.append(FieldProblem(field, f"cannot be written as JSON: {error}", _JSON_FIX))

@@ -1,6 +1,6 @@
-"""A request to append, over HTTP or NATS: one entry or a list in, its receipts out.
+"""Handles an append request from HTTP or NATS: takes one entry or a list and returns the receipts.
 
-Invariant: HTTP and NATS accept and answer the same.
+Invariant: HTTP and NATS accept the same requests and give the same answers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .append import Appended
 
 
 class Appender(Protocol):
-    """``services.journal.intake.append.Journal``, as far as agents use it."""
+    """The part of ``services.journal.intake.append.Journal`` that agents use."""
 
     async def append(self, principal: Principal, submission: Mapping[str, Any]) -> Appended:
         """Append one entry; returns after the ack."""
@@ -32,16 +32,16 @@ async def append_submitted(journal: Appender, principal: Principal, submitted: A
     Args:
         journal: Appends.
         principal: Who submits.
-        submitted: What the body holds, from ``parse_json``.
+        submitted: The parsed body, from ``parse_json``.
 
     Returns:
-        ``{"id", "seq"}`` of each, with ``"duplicate": true`` where it was in the journal before, and ``"warnings"`` if there
-        are any.
+        ``{"id", "seq"}`` of each entry, with ``"duplicate": true`` if the journal already held it, and ``"warnings"``
+        if any.
 
     Raises:
         InvalidQuery: If the list is empty.
         EntryTooLarge: If it is too long.
-        CrewJournalError: As of ``Journal.append`` and ``append_batch``.
+        CrewJournalError: As in ``Journal.append`` and ``append_batch``.
     """
     if not isinstance(submitted, list):
         return [_receipt(await journal.append(principal, submitted))]

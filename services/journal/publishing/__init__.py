@@ -1,1 +1,1 @@
-"""From a message to the ack of the broker: one writer, many publishes in flight."""
+"""Publishes messages and waits for the broker's acks: one writer, many publishes in flight."""

@@ -1,4 +1,4 @@
-"""What JetStream answers to a publish: an ack, a refusal for now, or a refusal for good.
+"""Reads JetStream's answers to a publish: an ack, a temporary refusal, or a permanent refusal.
 
 Invariant: every answer is one of the kinds below; only an ack is treated as an ack.
 """
@@ -20,13 +20,13 @@ from ....schemas.core.ports import Published
 from ..broker.connection import encode_headers, encode_publish
 
 DUPLICATE_IN_BATCH: Final = 10_201
-"""err_code: the atomic batch holds a message id that the broker, or the batch itself, has already."""
+"""err_code: a message id of the atomic batch is already used in the stream or in the batch."""
 _SINGLES_HELP: Final = frozenset({10_174, 10_177, 10_199, DUPLICATE_IN_BATCH})
-"""err_codes of batches that single publishes mend: disabled, unsupported header, too large, duplicate id."""
+"""err_codes of batches whose messages can be published singly: disabled, unsupported header, too large, duplicate id."""
 _TRY_AGAIN: Final = frozenset({10_158, 10_176})
-"""err_codes that pass: id in processing elsewhere, batch incomplete (lost by a reconnect, or a full disk)."""
+"""Temporary err_codes: id in processing elsewhere, batch incomplete (lost by a reconnect, or a full disk)."""
 _NO_SPACE: Final = frozenset({10_002, 10_023, 10_028, 10_047, 10_077})
-"""err_codes of missing memory, disk or quota. 10077 is any failure of the store, a full disk among them."""
+"""err_codes of missing memory, disk or quota. 10077 means any failure of the store, including a full disk."""
 _MAKE_ROOM: Final = (
     "free disk space, then restart the node (or your own nats-server), which takes at most 3/4 of the disk that is free at "
     "its start; your own broker may have a smaller max_file_store, or the stream a smaller max_bytes"
@@ -34,10 +34,10 @@ _MAKE_ROOM: Final = (
 _TOO_MANY, _UNAVAILABLE = (
     429,
     503,
-)  # too many: as many batches are open as the server allows, those of all nodes together
+)  # too many: the batches of all nodes together have reached the server's limit of open batches
 
 _WRONG_SEQUENCE: Final = frozenset({10_071, 10_164})
-"""err_codes of a message that expects another last sequence of its subject; the first one names the present one."""
+"""err_codes of a message that expects a wrong last sequence of its subject; the first of them names the current sequence."""
 _SEQUENCE: Final = re.compile(r"sequence: (\d+)")
 
 _START: Final = b'{"stream":"JOURNAL","seq":'
@@ -45,10 +45,10 @@ _DIGITS: Final = len(_START)
 
 
 class WrongLastSequence(BrokerError):
-    """The subject has another last message than the publish expects; nothing was stored.
+    """The last message of the subject is not the expected one; nothing was stored.
 
     Args:
-        last_seq: The last one, None if the broker does not name it.
+        last_seq: Sequence of the last message, None if the broker does not name it.
     """
 
     def __init__(self, message: str, last_seq: int | None) -> None:
@@ -57,7 +57,7 @@ class WrongLastSequence(BrokerError):
 
 
 class AckVerdict(Enum):
-    """What to do about an answer."""
+    """How to proceed after an answer."""
 
     ACKED = "acked"
     TRY_AGAIN = "try again"
@@ -67,13 +67,13 @@ class AckVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AckAnswer:
-    """A read answer.
+    """A parsed answer.
 
     Attributes:
-        verdict: What to do.
-        published: The ack, where there is one.
-        count: Messages of the atomic batch the ack is for, 0 for a single.
-        error: What to raise when giving up; None with an ack.
+        verdict: How to proceed.
+        published: The ack, if there is one.
+        count: Number of messages of the acked atomic batch, 0 for a single message.
+        error: The error to raise when giving up; None with an ack.
     """
 
     verdict: AckVerdict
@@ -88,12 +88,12 @@ def plain_seq(data: bytes) -> int | None:
         try:
             return int(data[_DIGITS:-1])
         except ValueError:
-            return None  # more fields: duplicate, domain, batch
+            return None  # not the common form: further fields such as duplicate, domain or batch
     return None
 
 
 def read_answer(data: bytes) -> AckAnswer:
-    """Any answer to a publish; an empty one means that no stream took it."""
+    """Parse any answer to a publish; an empty answer means that no stream has the subject."""
     if not data:
         return _later("no stream takes this subject", "is the stream being created, or the broker starting?")
     try:
@@ -128,15 +128,17 @@ def _later(text: str, hint: str) -> AckAnswer:
 
 
 MAX_ATOMIC: Final = 1_000
-"""Messages of one batch that a server takes by default (measured: 1,000 pass, 1,001 do not)."""
+"""Maximum number of messages of a batch by the server's default (measured: 1,000 pass, 1,001 do not)."""
 PLACES: Final = 32
-"""Batches of this writer in flight: the server keeps 50 of a stream open, those of other nodes and processes among them."""
+"""Maximum number of this writer's batches in flight: the server keeps at most 50 batches of a stream open, including
+batches of other processes.
+"""
 BATCH_ID: Final = "Nats-Batch-Id"
 BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
 BATCH_COMMIT: Final = "Nats-Batch-Commit"
 EXPECTED_LAST: Final = "Nats-Expected-Last-Subject-Sequence"
 BATCH_HEAD: Final = 128
-"""Bytes that the headers of a batch add to a message, at most."""
+"""Maximum bytes that the headers of a batch add to a message."""
 _END: Final = len(b"\r\n")
 """Bytes of the blank line that ends a header block."""
 _ID_BYTES: Final = 12
@@ -145,7 +147,7 @@ _ID_BYTES: Final = 12
 
 @dataclass(slots=True)
 class EncodedMessage:
-    """A message whose headers are encoded already."""
+    """A message with encoded headers."""
 
     subject: str
     head: bytes
@@ -158,16 +160,16 @@ class EncodedMessage:
 
 
 def expecting(message: EncodedMessage, last_seq: int) -> EncodedMessage:
-    """``message`` for a broker that stores it only if ``last_seq`` is the last message of its subject."""
+    """``message`` with the condition that ``last_seq`` is the last message of its subject."""
     line = f"{EXPECTED_LAST}: {last_seq}\r\n\r\n"
     return EncodedMessage(message.subject, message.head[:-_END] + line.encode(), message.body)
 
 
 def refuse_oversized(messages: Sequence[EncodedMessage], limit: int) -> None:
-    """Refuse messages above the broker's limit, for which it would close the connection.
+    """Refuse messages above the broker's size limit, because the broker would close the connection.
 
     Raises:
-        EntryTooLarge: If a message is.
+        EntryTooLarge: If a message exceeds the limit.
     """
     for message in messages:
         if len(message.body) + len(message.head) + BATCH_HEAD > limit:
@@ -178,11 +180,11 @@ def refuse_oversized(messages: Sequence[EncodedMessage], limit: int) -> None:
 
 
 def batch_commands(messages: Sequence[EncodedMessage], reply: str) -> Iterator[bytes]:
-    """The protocol commands of one try to publish a batch, under an id of its own.
+    """The protocol commands of one attempt to publish a batch, with a new batch id.
 
     Args:
         messages: 2 to ``MAX_ATOMIC``.
-        reply: Where the answers to the first message and to the commit go.
+        reply: Subject for the answers to the first message and to the commit.
     """
     batch_id = secrets.token_urlsafe(_ID_BYTES)
     last = len(messages)
@@ -196,8 +198,8 @@ def batch_commands(messages: Sequence[EncodedMessage], reply: str) -> Iterator[b
 def batch_acks(answer: AckAnswer, count: int) -> list[Published] | None:
     """The acks of a batch of ``count`` messages that the broker stored, in order.
 
-    None if the messages must be published singly: an id is already known, the server does not take a batch of this size, or
-    it does not support batches and stored the messages one by one.
+    None if the messages must be published singly: an id is already used, the server does not accept a batch of this
+    size, or it does not support batches and stored the messages one by one.
     """
     if answer.published is None or answer.count != count:
         return None

@@ -1,8 +1,9 @@
-"""The pipelined writer: many publishes in flight, each caller returns after the broker's ack of its own message.
+"""The pipelined writer: many publishes are in flight, and each call returns after the ack of its message.
 
-Why not ``js.publish``: one inbox and a future per call cost 12 µs a message, nats-py's own ways 24 to 135
-(facts/nats.md). Invariants: a publish returns only what the broker acked; a message that is sent again keeps its
-``Nats-Msg-Id``, so a lost ack never stores an entry twice; a cancelled caller releases its place.
+It does not use ``js.publish``: one shared inbox and a future per call cost 12 µs a message, nats-py's methods 24 to 135
+µs (facts/nats.md). Invariants: a publish returns only after the broker's ack; a resent message keeps its
+``Nats-Msg-Id``, so that a lost ack never causes an entry to be stored twice; a cancelled caller frees its place in the
+window.
 """
 
 from __future__ import annotations
@@ -43,20 +44,24 @@ from .acks import (
 
 
 GROUP_MIN: Final = 48
-"""Below this many waiting messages singles are faster: a batch costs 8 ms, a single with its fsync 0.17 (measured)."""
+"""With fewer waiting messages, single publishes are faster: a batch costs 8 ms, a single message with fsync 0.17 ms
+(measured).
+"""
 WAITED_S: Final = 1.0
-"""Seconds behind the group before, from which a message's own deadline is watched; a group without an answer takes 30."""
+"""A message that has waited this many seconds for the previous group gets its own deadline; an unanswered group takes
+30 s.
+"""
 _log = structlog.get_logger(__name__)
 
 
 class GroupCommit:
-    """Gathers the messages that are published while the group before them is in flight.
+    """Collects messages that are published while the previous group is in flight.
 
     Args:
-        batch: Publishes a group until a deadline; None if the messages have to be published singly.
+        batch: Publishes a group until a deadline; returns None if the messages have to be published singly.
         single: Publishes one message until a deadline, seconds of the loop's clock.
-        given_up: What to raise for a message without an ack.
-        deadline_s: Seconds until a group gives up, and a message that waited behind another group.
+        given_up: Returns the error for a message without an ack.
+        deadline_s: Seconds until a group, or a message that waits for a group, gives up.
     """
 
     def __init__(
@@ -74,7 +79,7 @@ class GroupCommit:
         self._committer: asyncio.Task[None] | None = None
 
     async def publish(self, message: EncodedMessage) -> Published:
-        """Publish one message of JOURNAL, small enough for the broker, with what others publish now."""
+        """Publish one message to JOURNAL together with other current messages; its size must be allowed."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Published] = loop.create_future()
         self._waiting.append((message, future, loop.time() + self._deadline_s))
@@ -84,7 +89,7 @@ class GroupCommit:
 
     async def _commit_groups(self) -> None:
         try:
-            await asyncio.sleep(0)  # calls of the same turn of the loop join the group
+            await asyncio.sleep(0)  # calls in the same iteration of the event loop join the group
             while self._waiting:
                 group, self._waiting = self._waiting[:ATOMIC_BATCH], self._waiting[ATOMIC_BATCH:]
                 await self._commit([member for member in group if not member[1].done()])
@@ -115,7 +120,9 @@ class GroupCommit:
                 outcomes = await self._batch(messages, deadline)
             except BrokerUnavailable as error:
                 outcomes = [error] * len(group)
-            except Exception as error:  # one message may be the cause: published singly, each gets its own outcome
+            except (
+                Exception
+            ) as error:  # one message may be the cause; published singly, each message gets its own result
                 _log.warning("writer.group_refused", messages=len(group), error=type(error).__name__)
         if outcomes is None:
             flights = (self._single(m, deadline) for m in messages)
@@ -130,18 +137,18 @@ class GroupCommit:
 
 
 SWEEP_S: Final = 0.25
-"""Seconds between looks for unacked messages: one timer for all instead of one each (2 µs saved a message)."""
+"""Seconds between checks for unacked messages: one timer for all messages saves 2 µs per message."""
 RETRY_S: Final = 0.2
-"""Seconds until a message is sent again that no stream took or the broker could not take just now."""
+"""Seconds until a message is resent after a temporary refusal."""
 _FAMILIES: Final = tuple(f"{family}." for family in Family)
-"""Subjects of JOURNAL: a batch with a message of another stream is never complete."""
+"""Prefixes of JOURNAL's subjects; a batch with a message of another stream would never be complete."""
 
 
 _P = TypeVar("_P")
 
 
 class _Flight:
-    """One message, or one batch, that is not acked yet; times are the event loop's, seconds."""
+    """An unacked message or batch; times are seconds of the event loop's clock."""
 
     __slots__ = ("batch", "command", "deadline", "future", "resend_at", "trouble")
 
@@ -168,10 +175,10 @@ class Writer:
         client: A connection from ``connection.connect``.
         atomic: Whether the stream takes atomic batches (``DeclaredStreams.atomic``).
         group_commit: Whether concurrent publishes to JOURNAL share a batch, hence one fsync: for the ``durable`` profile.
-        window: Unacked messages at once; further callers wait.
-        ack_timeout_s: Seconds until an unacked message is sent again.
+        window: Maximum number of unacked messages; further callers wait.
+        ack_timeout_s: Seconds until an unacked message is resent.
         deadline_s: Seconds until a publish gives up.
-        storage: What keeps the broker from storing, as far as can be known without it; asked when a publish gives up.
+        storage: Returns why the broker cannot store, without asking the broker; called when a publish gives up.
     """
 
     def __init__(
@@ -210,22 +217,22 @@ class Writer:
 
     @property
     def client(self) -> BrokerConnection:
-        """The connection it publishes on."""
+        """The connection."""
         return self._client
 
     @property
     def atomic(self) -> bool:
-        """Whether it publishes lists as atomic batches."""
+        """Whether lists are published as atomic batches."""
         return self._atomic
 
     @property
     def in_flight(self) -> int:
-        """Places taken: messages, or batches, that are not acked yet."""
+        """The number of unacked messages and batches."""
         return self._window - self._free
 
     @property
     def acked(self) -> int:
-        """Messages and batches that were acked so far."""
+        """The number of acked messages and batches."""
         return self._acked
 
     async def open(self) -> None:
@@ -240,7 +247,7 @@ class Writer:
         self._closed = False
 
     async def close(self) -> None:
-        """Accept no more messages, and wait for those in flight, each until its deadline."""
+        """Accept no more messages, and wait for the messages in flight, each until its deadline."""
         if self._closed:
             return
         self._closed = True
@@ -263,19 +270,17 @@ class Writer:
         Raises:
             BrokerUnavailable: If no ack came within the deadline.
             BrokerError: If the broker refuses the message.
-            EntryTooLarge: If it is above the broker's limit.
+            EntryTooLarge: If the message exceeds the broker's limit.
         """
         return await self.post(EncodedMessage(subject, encode_headers(headers), body))
 
-    async def post(self, message: EncodedMessage) -> Published:
-        """``publish`` of a message whose headers are encoded already."""
-        spender = SPENDER.get()
-        if spender is None:
-            return await self._post(message)
-        return await _spending(spender, [message], self._post(message), _seq_of)
+    def post(self, message: EncodedMessage) -> Coroutine[Any, Any, Published]:
+        """``publish`` of a message whose headers are encoded already; must be awaited at once."""
+        spender, posted = SPENDER.get(), self._post(message)  # no coroutine around the common case
+        return posted if spender is None else _spending(spender, [message], posted, _seq_of)
 
     async def _post(self, message: EncodedMessage) -> Published:
-        if self._closed:  # from here as ``_take_place``, without a call: every entry comes this way
+        if self._closed:  # from here on a copy of ``_take_place``, which saves a call for every entry
             raise BrokerUnavailable("the writer is closed", hint="the service is starting or stopping")
         deadline = self._loop.time() + self._deadline_s
         if self._free > 0:
@@ -284,7 +289,7 @@ class Writer:
             await self._wait_for_place(deadline)
         try:
             if self._group is not None and message.subject.startswith(_FAMILIES):
-                if len(message.body) > self._body_limit:  # here, so that it fails its own caller only
+                if len(message.body) > self._body_limit:  # checked here, so that only its own caller fails
                     refuse_oversized([message], self._client.max_payload)
                 return await self._group.publish(message)
             return await self._fly(message, deadline)
@@ -292,35 +297,36 @@ class Writer:
             if self._queue or self._closed:
                 self._give_place_on()
             else:
-                self._free += 1  # the common case, without a call
+                self._free += 1  # the common case, inlined
 
     async def post_expecting(self, message: EncodedMessage, last_seq: int) -> Published:
-        """``post`` of a message that is stored only if ``last_seq`` is the last one of its subject (0: there is none).
+        """``post`` with the condition that ``last_seq`` is the last message of its subject (0: the subject has no message).
 
-        It goes alone: within a batch, other messages of the subject would count. After a lost ack it is sent again and
-        refused although it is stored, because the broker looks at the sequence before the message id (nats-server 2.15).
+        It is never part of a batch, in which other messages of the subject would count. After a lost ack, the message
+        is resent and refused although it is stored, because the broker checks the sequence before the message id
+        (nats-server 2.15).
 
         Raises:
-            WrongLastSequence: If the last one is another, which may be this message itself.
+            WrongLastSequence: If the last message is a different one, which may be this message itself.
         """
         spender, single = SPENDER.get(), self._single(expecting(message, last_seq))
         return await (single if spender is None else _spending(spender, [message], single, _seq_of))
 
     async def publish_atomic(self, messages: Sequence[OutgoingMessage]) -> list[Published]:
-        """Publish all or nothing where the server can, else pipelined one by one; acks in the order given.
+        """Publish all or nothing if the server supports it, else one by one, pipelined; returns the acks in the same order.
 
-        A batch that holds an id the broker knows already is refused as a whole; its messages are then published one
-        by one, which is safe: known ids are acked as duplicates. More than 1,000 messages are several batches.
+        The broker refuses a batch with an id that is already used; its messages are then published one by one, which is
+        safe, because used ids are acked as duplicates. More than 1,000 messages are sent in several batches.
 
         Raises:
-            BrokerUnavailable: If no ack came within the deadline; with the same ids the call can be repeated.
+            BrokerUnavailable: If no ack came within the deadline; the call can be repeated with the same ids.
             BrokerError: If the broker refuses.
-            EntryTooLarge: If a message is above the broker's limit.
+            EntryTooLarge: If a message exceeds the broker's limit.
         """
         return await self.post_atomic([EncodedMessage.of(message) for message in messages])
 
     async def post_atomic(self, messages: Sequence[EncodedMessage]) -> list[Published]:
-        """``publish_atomic`` of messages whose headers are encoded already."""
+        """``publish_atomic`` for messages with encoded headers."""
         spender = SPENDER.get()
         if spender is None or not messages:
             return await self._post_atomic(messages)
@@ -387,7 +393,7 @@ class Writer:
             del self._flights[key]
 
     async def _fly_batch(self, messages: Sequence[EncodedMessage], deadline: float) -> list[Published] | None:
-        """Publish all or nothing; None if single publishes have to settle it (``batch_acks``)."""
+        """Publish all or nothing; None if the messages must be published singly (``batch_acks``)."""
         try:
             async with asyncio.timeout_at(deadline):
                 await self._batch_places.acquire()
@@ -409,25 +415,25 @@ class Writer:
     async def _send_batch(self, key: bytes, flight: _Flight) -> None:
         client = self._client
         if not client.is_connected:
-            return  # sent when the connection is back, failed if it is closed
+            return  # sent when the connection is back; fails if it is closed
         flight.resend_at = math.inf
         for command in batch_commands(flight.batch, self._inbox + key.decode()):
             if client.send(command):
                 await client.relieve()
-        if flight.resend_at:  # else the connection was replaced meanwhile
+        if flight.resend_at:  # otherwise the connection was replaced meanwhile
             flight.resend_at = self._loop.time() + self._ack_timeout_s
 
     def _on_ack(self, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         flight = self._flights.get(subject[self._inbox_length :])
         if flight is None or flight.future.done():
-            return  # answered twice: it was sent twice
+            return  # answered twice, because it was sent twice
         count = len(flight.batch)
         seq = plain_seq(data)
         if seq is not None and not count:
             flight.future.set_result(Published(seq, False))
             return
         if count and not data and headers is None:
-            return  # the batch is open; without a stream to take it there would be a status in the headers
+            return  # the batch is open; if no stream had the subject, the headers would contain a status
         answer = read_answer(data)
         if answer.verdict is AckVerdict.TRY_AGAIN:
             flight.trouble = answer.error
@@ -465,7 +471,7 @@ class Writer:
                     client.send(flight.command)
 
     def _given_up(self, trouble: BrokerError | None = None) -> BrokerError:
-        """The error for a message without an ack: the cause, if the node knows it, else the broker's last answer."""
+        """The error for an unacked message: the cause if the node knows it, else the broker's last answer."""
         full = self._storage() if self._client.is_connected else None
         return full or trouble or self._no_ack()
 
@@ -478,7 +484,7 @@ class Writer:
         )
 
     async def _take_place(self) -> float:
-        """Take a place in the window; returns until when it may be kept, in seconds of the loop's clock."""
+        """Take a place in the window; returns its deadline in seconds of the loop's clock."""
         if self._closed:
             raise BrokerUnavailable("the writer is closed", hint="the service is starting or stopping")
         deadline = self._loop.time() + self._deadline_s
@@ -496,7 +502,7 @@ class Writer:
                 await place
         except BaseException as error:
             if place.done() and not place.cancelled():
-                self._give_place_on()  # it was handed over while this was cancelled
+                self._give_place_on()  # the place was assigned while this task was cancelled
             if isinstance(error, TimeoutError):
                 raise self._given_up() from None
             raise
@@ -519,7 +525,7 @@ def _seq_of(published: Published) -> int:
 async def _spending(
     spender: Spender, messages: Sequence[EncodedMessage], post: Coroutine[Any, Any, _P], seq_of: Callable[[_P], int]
 ) -> _P:
-    """Post what a token with budgets writes; raises as ``Spender.admit``."""
+    """Count the write against the token's budgets, then post; raises as ``Spender.admit``."""
     size = sum(len(message.body) for message in messages)
     try:
         spender.begin(size)

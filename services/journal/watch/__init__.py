@@ -1,1 +1,1 @@
-"""Watches whether the broker runs, stores, and still holds the acked messages."""
+"""Watches whether the broker runs, accepts writes, and still holds the acked messages."""

@@ -1,9 +1,9 @@
-"""Whether the broker is alive: a message that comes back, every second.
+"""Checks every second whether the broker is alive, with a message to itself.
 
-Why: a process that hangs (stopped, deadlocked) keeps its connections, and nats-py takes a minute to give them up.
-Invariants: a broker that is silent for ``LATE_S`` makes the node not ready; one of ours that was silent at ``HUNG_LOOKS``
-looks in a row is killed, and its supervisor starts it again. Looks are counted and not seconds: where this process was
-stopped itself, one look follows before the answers that are waiting are read.
+A hanging process (stopped, deadlocked) keeps its connections, and nats-py notices it only after a minute. Invariants:
+if the broker is silent for ``LATE_S`` seconds, the node is not ready; a managed broker that was silent at
+``HUNG_LOOKS`` consecutive checks is killed, and its supervisor restarts it. Checks are counted instead of seconds,
+because after a suspension of this process, one check runs before the waiting answers are read.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from .stream_watch import StreamWatch
 from .watch_loop import Look
 
 EVERY_S: Final = 1.0
-"""Seconds between two messages; one costs 0.5 ms and touches no disk."""
+"""Seconds between two messages; a message costs 0.5 ms and no disk access."""
 LATE_S: Final = 1.5
-"""Seconds without an answer after which a broker counts as silent: with ``EVERY_S`` a hung one shows within 2.5 s. Of 100
-messages on two busy cores the slowest took 8 ms."""
+"""Seconds without an answer after which a broker counts as silent: with ``EVERY_S`` a hanging broker is noticed within
+2.5 s. Of 100 messages on two busy cores the slowest took 8 ms.
+"""
 HUNG_LOOKS: Final = 20
-"""Looks, hence seconds, of silence until a broker of ours is replaced: an append waits 30 s for its ack, so one that met the
-hung broker is still acked by the next."""
+"""Number of silent checks, one per second, until a managed broker is replaced. An append waits 30 s for its ack, so an
+append to the hanging broker is still acked by the new one.
+"""
 
 _log = structlog.get_logger(__name__)
 
@@ -49,9 +51,9 @@ class Heartbeat(Look):
     """Sends messages to itself through the broker; a part of the node.
 
     Args:
-        client: A connection of its own, so that nothing else's messages are before its own.
-        broker: Replaced when it hangs; None if it is not ours.
-        hung_looks: Looks without an answer until then.
+        client: A separate connection, so that no other messages precede its own.
+        broker: The broker to replace when it hangs; None if it is not managed.
+        hung_looks: Number of checks without an answer until it is replaced.
     """
 
     every_s = EVERY_S
@@ -66,7 +68,7 @@ class Heartbeat(Look):
 
     @property
     def trouble(self) -> str | None:
-        """That a broker we are connected to does not answer, and for how long; None if it does."""
+        """A sentence if the connected broker does not answer, and for how long; None if it answers."""
         since = self._silent_since
         silent_s = 0.0 if since is None else asyncio.get_running_loop().time() - since
         if silent_s < LATE_S or not self._client.is_connected:
@@ -75,13 +77,13 @@ class Heartbeat(Look):
         return f"the broker has not answered for {silent_s:.0f} s{what}"
 
     async def start(self) -> None:
-        """Listen, and send the first message."""
+        """Subscribe, and send the first message."""
         self._inbox = self._client.new_inbox()
         await self._client.subscribe(self._inbox, cb=self._hear)
         await self.look()
 
     async def look(self) -> None:
-        """Send a message; replace a broker of ours that hangs."""
+        """Send a message; replace a managed broker that hangs."""
         up = self._broker is None or self._broker.status().running
         self._silent_looks = self._silent_looks + 1 if up and self._silent_since is not None else 0
         if self._broker is not None and self._silent_looks >= self._hung_looks:
@@ -91,20 +93,20 @@ class Heartbeat(Look):
         if self._silent_since is None:
             self._silent_since = asyncio.get_running_loop().time()
         if self._client.is_connected:
-            with contextlib.suppress(NatsError, OSError):  # it is being lost: the next one says so
+            with contextlib.suppress(NatsError, OSError):  # the connection is being lost; the next check reports it
                 await self._client.publish(self._inbox, b"")
 
     async def _hear(self, _message: Msg) -> None:
         self._silent_since = None
 
 
-# A write probe: on a full disk JetStream refuses writes while its own health page says ok (facts/nats.md).
+# A write probe: on a full disk JetStream refuses writes although its health page reports ok (facts/nats.md).
 
 
 PROBE_EVERY_S: Final = 5.0
-"""Seconds between probes; one costs 0.2 ms, with an fsync a few."""
+"""Seconds between probes; a probe costs 0.2 ms, with fsync a few milliseconds."""
 PROBE_TIMEOUT_S: Final = 3.0
-"""Seconds until a probe without an ack has failed."""
+"""Seconds without an ack after which a probe has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +114,10 @@ class CanaryOutcome:
     """The outcome of the last probe.
 
     Attributes:
-        ok: Whether the broker took the write; None before the first probe.
-        since: UTC time since when it is so.
+        ok: Whether the broker stored the message; None before the first probe.
+        since: UTC time since which ``ok`` has this value.
         checked_at: UTC time of the last probe.
-        error: Why not.
+        error: Why the write failed.
         latency_ms: Milliseconds until the ack of the last good probe.
     """
 
@@ -155,16 +157,16 @@ class Canary(Look):
 
     @property
     def outcome(self) -> CanaryOutcome:
-        """What the last probe saw."""
+        """The result of the last probe."""
         return self._outcome
 
     def figures(self) -> CanaryOutcome:
-        """What the last probe saw."""
+        """The result of the last probe."""
         return self._outcome
 
     @property
     def trouble(self) -> str | None:
-        """That the broker refuses writes although it is connected; None if it takes them."""
+        """A sentence if the connected broker refuses writes; None if it accepts them."""
         if self._outcome.ok is not False or not self._client.is_connected:
             return None
         return f"the broker does not accept writes: {self._outcome.error}"
@@ -178,7 +180,7 @@ class Canary(Look):
         await self.probe()
 
     async def probe(self) -> CanaryOutcome:
-        """Write once now."""
+        """Write a message now."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         error = await self._write()
@@ -204,27 +206,30 @@ class Canary(Look):
         return None if read.error is None else str(read.error)
 
 
-# Whether JOURNAL takes writes: after a full disk nats-server refuses writes to one stream until it is restarted.
+# Checks whether JOURNAL accepts writes: after a full disk nats-server may refuse writes to one stream until it is
+# restarted.
 
 
 LOOK_EVERY_S: Final = 2.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 STALLED_LOOKS: Final = 6
-"""Looks in a row with writes waiting and none acked: 12 s, so that a restart helps the appends that wait (30 s at most)."""
+"""Number of consecutive checks with waiting writes and no ack: 12 s, so that a restart still helps the waiting appends
+(at most 30 s).
+"""
 PAUSE_LOOKS: Final = 30
-"""Looks after a restart until the next one, a minute; doubled each time until a write is acked."""
+"""Number of checks between two restarts: one minute; doubled each time until a write is acked."""
 PAUSE_LOOKS_MAX: Final = 900
 
 
 class StallWatch(Look):
-    """Notices that the broker answers but JOURNAL takes no writes, reports it, and restarts a managed broker.
+    """Detects that the broker answers but JOURNAL accepts no writes, reports it, and restarts a managed broker.
 
     Args:
-        writer: Whose writes wait.
-        canary: Says whether the broker takes writes elsewhere.
-        stream_watch: Says whether JOURNAL is there.
+        writer: The writer whose waiting writes are observed.
+        canary: Shows whether the broker accepts writes to another stream.
+        stream_watch: Shows whether JOURNAL exists.
         broker: Restarted; None if it is not managed.
-        data_dir: Whose disk must have room.
+        data_dir: The data directory, whose disk must have room.
     """
 
     every_s = LOOK_EVERY_S
@@ -249,7 +254,7 @@ class StallWatch(Look):
 
     @property
     def trouble(self) -> str | None:
-        """A message if writes to JOURNAL are not acked; None if they are, or if there were none."""
+        """A sentence if writes to JOURNAL are not acked; None if they are acked or there were no writes."""
         if self._stalled < STALLED_LOOKS:
             return None
         return (
@@ -258,7 +263,7 @@ class StallWatch(Look):
         )
 
     async def look(self) -> None:
-        """Look once, and act."""
+        """Check once, and act."""
         self._wait = max(0, self._wait - 1)
         acked = self._writer.acked
         if acked != self._acked:
@@ -277,14 +282,14 @@ class StallWatch(Look):
         await self._broker.restart()
 
 
-# Whether a full disk keeps the broker from storing: nats-server then does not answer a write.
+# Checks whether the disk is full; nats-server then does not answer a write.
 
 
 def disk_trouble(folder: Path) -> StorageFull | None:
-    """That the disk of a managed broker is full, None if it has room or cannot be asked; costs a microsecond.
+    """An error if the disk of a managed broker is full; None if it has room or its state is unknown. Costs 1 µs.
 
     Args:
-        folder: The data directory; no message names it, because every caller may read them.
+        folder: The data directory; messages do not name it, because every caller may read them.
     """
     try:
         free = shutil.disk_usage(folder).free

@@ -1,10 +1,11 @@
-"""Whether JOURNAL is still the stream the views were folded from.
+"""Checks whether JOURNAL is still the stream from which the views were folded.
 
-Why: a stream that is deleted and created again begins at 1; the views, far beyond that, would skip every new message without
-an error. They are compared with ``streams.made_at`` at the start (``consumers/host/opening``), and here while a node
-runs.
+A stream that is deleted and created again starts at sequence 1; the views, whose checkpoints are higher, would silently
+skip every new message. The stream's ``made_at`` is compared at the start (``consumers/host/opening``), and here while a
+node runs.
 
-Invariant: a replaced stream is named as the reason why the node is not ready, from the next look on until it is restarted.
+Invariant: from the check after a replacement until its restart, the node is not ready and names the replaced stream as
+the reason.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from ..broker.streams import made_at, stream_gaps, stream_info
 from .watch_loop import Look
 
 LOOK_EVERY_S: Final = 15.0
-"""Seconds between two looks; a stream is rarely replaced without the connection being lost, after which we look at once."""
+"""Seconds between two checks; usually a replacement also interrupts the connection, after which a check follows at once."""
 
 _log = structlog.get_logger(__name__)
 
 
 class StreamWatch(Look):
-    """Compares when JOURNAL was created with what the views were folded from.
+    """Compares the creation time of JOURNAL with the time recorded in the views.
 
     Args:
         client: A connection that reconnects for ever.
-        made: ``made_at`` of the stream that the views are of.
+        made: ``made_at`` of the stream from which the views were folded.
     """
 
     every_s = LOOK_EVERY_S
@@ -47,15 +48,15 @@ class StreamWatch(Look):
 
     @property
     def trouble(self) -> str | None:
-        """The problem with the stream, None if it was not replaced."""
+        """A sentence if the stream was replaced, else None."""
         return self._trouble
 
     async def start(self) -> None:
-        """Look for the first time."""
+        """Check for the first time."""
         await self.look()
 
     async def look(self) -> None:
-        """Look once, unless it was replaced before."""
+        """Check once, unless a replacement was already found."""
         if self._trouble is not None:
             return
         info = await stream_info(self._client, JOURNAL_STREAM)
@@ -68,27 +69,27 @@ class StreamWatch(Look):
             _log.error("stream.replaced", made=made, before=self._made)
 
 
-# Whether JOURNAL still holds everything that was acked.
+# Checks whether JOURNAL still holds all acked messages.
 
-"""Seconds between two looks; one costs the broker and us less than a millisecond while nothing was deleted."""
+"""Seconds between two checks; a check takes less than 1 ms if no message was deleted."""
 FOLD_WAIT_S: Final = 5.0
-"""Seconds for the views to fold what may explain a gap; after that the next look tells."""
+"""Seconds to wait for the views to fold events that may explain a gap; otherwise the next check decides."""
 
 
 class GapWatch(Look):
-    """Looks at JOURNAL at the start, after each reconnect and from time to time.
+    """Checks JOURNAL at the start, after each reconnect and regularly.
 
     Args:
         client: A connection that reconnects for ever.
         made: ``made_at`` of the stream.
-        last_seq: Where the stream ended at the start.
+        last_seq: Last sequence of the stream at the start.
         clock: The time, UTC.
         read: Sequences that reads of the stream did not return.
         explained: Sequences that the views know to be erased or accepted as lost; blocking.
         folded: Waits until the views have folded up to a sequence, some seconds; raises ``ViewsBehind``.
-        kept: Names of views files that know what the stream has lost; blocking.
-        said: What the broker's log says of damage; blocking.
-        on_lost_end: Called with a sentence if the stream ends before where it ended earlier.
+        kept: Names of view files with entries that the stream has lost; blocking.
+        said: Returns warnings about damage from the broker's log; blocking.
+        on_lost_end: Called with a sentence if the stream has lost its last messages.
     """
 
     every_s = LOOK_EVERY_S
@@ -131,12 +132,12 @@ class GapWatch(Look):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Names of views files that know what the stream has lost."""
+        """Names of view files with entries that the stream has lost."""
         return self._kept
 
     @property
     def loss(self) -> str | None:
-        """What the journal lacks and since when, None if nothing."""
+        """A sentence about missing messages and since when they are missing, None if nothing is missing."""
         if self._since is None:
             return None
         parts = []
@@ -148,12 +149,12 @@ class GapWatch(Look):
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong with the journal and what to do, None if nothing is."""
+        """A sentence about the loss and its remedy, None if nothing is missing."""
         loss = self.loss
         return None if loss is None else f"JournalDamaged: {loss} ({JournalDamaged.HINT})"
 
     def figures(self) -> dict[str, Any]:
-        """What ``status`` shows."""
+        """Figures for ``status``."""
         return {
             "trouble": self.trouble,
             "missing": size_of(self._missing),
@@ -164,11 +165,11 @@ class GapWatch(Look):
         }
 
     async def start(self) -> None:
-        """Look for the first time."""
+        """Check for the first time."""
         await self.look()
 
     async def look(self) -> None:
-        """Look once.
+        """Check once.
 
         Raises:
             BrokerError: If the broker does not tell.
@@ -176,7 +177,7 @@ class GapWatch(Look):
         self._said = tuple(await asyncio.to_thread(self._read_log))
         seen = await stream_gaps(self._client, details=False)
         if seen.made != self._made:
-            return  # another stream: ``StreamWatch`` says so
+            return  # another stream; ``StreamWatch`` reports it
         if seen.last_seq < self._last_seq:
             self._on_lost_end(
                 f"the journal has lost its end: it went to {self._last_seq}, and ends at {seen.last_seq} now"
@@ -192,7 +193,7 @@ class GapWatch(Look):
         try:
             await self._folded(gaps.last_seq, FOLD_WAIT_S)
         except ViewsBehind:
-            return  # what explains a gap may be on its way
+            return  # the event that explains the gap may not be folded yet
         explained = await asyncio.to_thread(self._explained)
         self._judge(without(normalised([*gaps.ranges, *read]), normalised(explained)), kept)
         self._seen = now

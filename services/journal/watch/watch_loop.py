@@ -1,7 +1,7 @@
-"""The one loop that looks at broker and stream, each thing at its own pace.
+"""The loop that runs all checks of broker and stream, each at its own interval.
 
-Invariant: a look that takes long delays no other, because a broker that hangs lets each request wait for its whole time-out;
-the next look of the same thing begins after its end. A look that fails ends neither the loop nor later looks.
+Invariant: a slow check does not delay other checks, because with a hanging broker each request waits for its whole
+time-out. The next run of the same check starts after its end. A failed check ends neither the loop nor later checks.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ _log = structlog.get_logger(__name__)
 
 
 class Look(Part):
-    """Something that is looked at regularly; ``start`` may look for the first time."""
+    """A regular check; ``start`` may run it for the first time."""
 
     every_s: ClassVar[float]
-    """Seconds from one look to the next."""
+    """Seconds between two checks."""
     after_reconnect: ClassVar[bool] = False
-    """Whether it looks at once after a reconnect, too."""
+    """Whether to check immediately after a reconnect, too."""
 
     @abstractmethod
     async def look(self) -> None:
         """Look once.
 
         Raises:
-            BrokerError: If the broker does not answer; the connection reports that.
+            BrokerError: If the broker does not answer; the connection reports it.
         """
 
 
 class Watch(Part):
-    """Looks at several things until it is stopped.
+    """Runs several checks until it is stopped.
 
     Args:
-        client: Whose reconnects count.
-        looks: What is looked at; started and shown by the caller.
+        client: The connection whose reconnects trigger checks.
+        looks: The checks; the caller starts them and shows their state.
     """
 
     def __init__(self, client: BrokerConnection, *looks: Look) -> None:
@@ -52,12 +52,12 @@ class Watch(Part):
         self._reconnected = asyncio.Event()
 
     async def start(self) -> None:
-        """Look for the first time one interval from now."""
+        """Start the loop; the first check runs after one interval."""
         self._forget = self._client.on_reconnect(self._reconnected.set)
         self._task = asyncio.create_task(self._run(), name="watch of broker and stream")
 
     async def stop(self) -> None:
-        """Look no longer; looks under way are cancelled."""
+        """Stop the loop and cancel running checks."""
         self._forget()
         await end_task(self._task)
 
@@ -85,7 +85,7 @@ class Watch(Part):
 async def _once(look: Look) -> None:
     try:
         await look.look()
-    except BrokerError:  # it is away: the connection says so
+    except BrokerError:  # the broker is unavailable; the connection reports it
         pass
     except Exception:
         _log.exception("watch.failed", look=type(look).__name__)

@@ -1,6 +1,7 @@
 """Transcripts of Claude Code: ``~/.claude/projects/<folder>/<session>.jsonl``, a directory of them, or one.
 
-The entries are those that the hooks record (same ids, same content), so a session that was captured is there already.
+The entries are the same as those that the hooks record (same ids and content), so captured sessions are not stored
+twice.
 """
 
 from __future__ import annotations

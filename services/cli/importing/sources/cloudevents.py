@@ -18,7 +18,7 @@ _SAYS = ("summary", "message", "title", "text", "description", "name")
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
-    """Each event, as an entry of type ``event.`` with the last three parts of the event's type."""
+    """Yield an entry for each event; its type is ``event.`` and the last three parts of the event's type."""
     for event in values(path, notes, _EVENT):
         if not isinstance(event, dict) or not all(event.get(name) for name in ("specversion", "id", "source", "type")):
             notes.skip("not a CloudEvent (specversion, id, source and type are required)")

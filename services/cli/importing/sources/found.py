@@ -1,8 +1,8 @@
-"""What readers share: submissions made from messages and statements, and an account of what was left out and why.
+"""Shared by readers: builds submissions from messages and statements, and counts omitted messages by reason.
 
-Invariant: the same source gives the same submissions, so a repeated import stores nothing twice: an entry's id follows
-from its content, which holds the id or the place that the source gave it and nothing that the source may change later. What
-a person may rename, the conversation of a turn, is in the entry but not in its id.
+Invariant: the same source gives the same submissions, so a repeated import stores nothing twice: an entry's id is
+derived from its content, which contains the id or position in the source and nothing that the source may change later.
+The title of a conversation, which a person may change, is part of the entry but not of its id.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...foreign_json import Shape, ValuePlace, values_of
 IMPORTED: Final = "memory.imported"
 """Type of a statement that another memory kept."""
 MAX_TEXT_BYTES: Final = 128 * 1024
-"""Bytes of a text that are kept: written as escapes it may take twice as much, and an entry holds 256 KiB."""
+"""Maximum bytes of a text; escapes may double it, and an entry may have 256 KiB."""
 _LATEST_S: Final = 100_000_000_000
 """Larger numbers are milliseconds (the year 5138 in seconds)."""
 Record = dict[str, Any]
@@ -37,14 +37,14 @@ Record = dict[str, Any]
 
 @dataclass(slots=True)
 class Notes:
-    """What a reader returns besides its submissions.
+    """Statistics that a reader returns besides its submissions.
 
     Attributes:
         left_out: Reason → number of messages that are left out.
-        untimed: Submissions without a time of their own.
+        untimed: Number of submissions without a time.
         zoneless: Times without a zone, which are read as UTC.
         cut: Texts that are longer than ``MAX_TEXT_BYTES``.
-        place: Where the value at hand is.
+        place: Position of the current value.
     """
 
     left_out: Counter[str] = field(default_factory=Counter)
@@ -83,15 +83,15 @@ def turn(
 
     Args:
         source: Name of the format; also the agent, unless the import names another.
-        users: Whether it is the user's.
-        text: What was said; not blank.
-        notes: Where a missing time or a cut text is counted.
+        users: Whether the user wrote it.
+        text: The text; not blank.
+        notes: Counts missing times and truncated texts.
         conversation: Name of the conversation, which becomes the trace.
-        named: The id or the place that the source gave the message.
+        named: The id or position of the message in the source.
         at: Its time in any form that :func:`time_of` reads.
         speaker: Name of the actor; ``user``, or the agent, if absent.
-        title: Title of the conversation. A turn that is only a greeting, thanks or assent goes without, so that it is not
-            found by the title.
+        title: Title of the conversation. A turn that is only a greeting, thanks or assent gets no title, so that it is
+            not found by the title.
         about: More about the conversation, such as the channel.
     """
     record = _with_text(
@@ -120,7 +120,7 @@ def _title(value: object) -> str:
 
 
 def without_conversation(record: Mapping[str, Any]) -> Record:
-    """A submission without what a person may rename."""
+    """A submission without the fields that a person may rename."""
     payload = {name: value for name, value in (record.get("payload") or {}).items() if name != CONVERSATION}
     rest = {name: value for name, value in record.items() if name != "payload"}
     return rest | ({"payload": payload} if payload else {})
@@ -129,7 +129,7 @@ def without_conversation(record: Mapping[str, Any]) -> Record:
 def statement(
     source: str, text: str, notes: Notes, *, named: str | None = None, at: object = None, **more: Any
 ) -> Record:
-    """A statement that another memory kept, as a submission; ``more`` is put into its payload unless it is None."""
+    """A statement of another memory as a submission; values of ``more`` that are not None are added to its payload."""
     refs = {"imported_from": source} | ({"imported_id": named} if named else {})
     record = _with_text({"entry_type": IMPORTED, "agent_id": slug(source), "refs": refs}, text, notes)
     payload = record.get("payload", {}) | {name: value for name, value in more.items() if value is not None}
@@ -157,7 +157,7 @@ def timed(record: Record, at: object, notes: Notes) -> Record:
 
 
 def time_of(at: object, notes: Notes) -> str | None:
-    """A time as entries have it, from seconds or milliseconds since 1970, or ISO 8601; None if it is neither."""
+    """A time in the format of entries, from seconds or milliseconds since 1970, or from ISO 8601; None if it is neither."""
     try:
         if isinstance(at, (int, float)) and not isinstance(at, bool) and at > 0:
             return format_ts(datetime.fromtimestamp(at / 1_000 if at > _LATEST_S else at, UTC))
@@ -173,7 +173,7 @@ def time_of(at: object, notes: Notes) -> str | None:
 
 
 def content_id(record: Mapping[str, Any]) -> str:
-    """The id of a submission that has none: ``i_`` + UUIDv5 of its content, without what a person may rename."""
+    """The id of a submission without an id: ``i_`` + UUIDv5 of its content, without the fields that a person may rename."""
     content = json.dumps(without_conversation(record), sort_keys=True, ensure_ascii=False)
     return "i_" + uuid.uuid5(DERIVED_NAMESPACE, f"import\x00{content.encode('utf-8', 'replace').decode()}").hex
 
@@ -225,10 +225,10 @@ def project_named(folder: str, program: str) -> Project:
     """The project of a folder that a file names; it need not be the name of one."""
     try:
         return project_without_question(Path(folder), program) if folder else Project("", program)
-    except (OSError, ValueError):  # too long, or with characters that no name has
+    except (OSError, ValueError):  # too long, or with invalid characters
         return Project(slug(folder.rpartition("/")[2]), program)
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; none if it is not one."""
+    """The objects of a list; empty if the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

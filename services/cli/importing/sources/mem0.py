@@ -1,6 +1,6 @@
 """Memories of mem0, as ``get_all`` returns them or an export holds them: ``{"results": [{"id", "memory", …}]}``.
 
-A memory that mem0 has changed meanwhile is a new entry, which supersedes none: the earlier one stays as it was imported.
+A memory that mem0 has changed since an earlier import becomes a new entry, which does not supersede the earlier one.
 """
 
 from __future__ import annotations

@@ -66,6 +66,6 @@ def _chats(path: Path, notes: Notes) -> Iterator[dict[str, Any]]:
 
 
 def _digest(messages: list[dict[str, Any]]) -> str:
-    """Of the first message of the user: it stays when the conversation goes on."""
+    """A digest of the user's first message, which does not change when the conversation continues."""
     first = next((str(message.get("content")) for message in messages if message.get("role") == "user"), "")
     return hashlib.sha256(first.encode("utf-8", "replace")).hexdigest()[:16]

@@ -34,7 +34,7 @@ _KEPT = {None, "", "thread_broadcast", "file_share", "me_message", "bot_message"
 
 
 def read(path: Path, notes: Notes) -> Iterator[Record]:
-    """The messages of every channel, a thread as a conversation of its own; joins and other notices are left out.
+    """The messages of every channel; each thread is a separate conversation, and joins and other notices are left out.
 
     The days are read twice, the first time for the beginnings of threads, so that one day at a time is in memory.
     """

@@ -1,0 +1,1 @@
+"""Erasures as a view."""

@@ -1,0 +1,1 @@
+"""Erasure: lineage, tables and operations."""

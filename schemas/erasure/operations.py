@@ -1,0 +1,163 @@
+"""Operations that erase entries, documents' writes, drawers, facts, or all of a person, and show erasures."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field, StrictBool, field_validator
+
+from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from ..entries.events import MAX_REASON
+from .tables import ERASURES_PROJECTION
+
+MAX_NAMED: Final = 1_000
+"""Ids of one request, as of one part of ``erasure.scoped``."""
+
+
+class ForgetMessagesRequest(Request):
+    """Erase entries and everything that was made of them, from the journal's stream, the views and all indexes.
+
+    What goes: the messages named by `ids` (entries, writes of documents, `drawer:ID`, `fact:ID`) or whose
+    `data_subject_id` is `subject`, and every message that was derived from them: vectors, links, drawers, facts, rules,
+    lessons, proposals, models of people, and decisions about them alone. With `dry_run` nothing is changed, and the answer
+    says what would go. Without it, the ids can not be used again as soon as this answers; the messages are deleted and the
+    views are made anew in the background: `erasure` shows the receipt.
+    """
+
+    ids: Annotated[tuple[str, ...], Field(max_length=MAX_NAMED)] = Field(
+        default=(), description="Ids of entries or document writes, `drawer:ID`, `fact:ID`.", examples=[["j_0190…"]]
+    )
+    subject: str | None = Field(
+        default=None, max_length=200, description="`data_subject_id` of a person: all of that person's messages."
+    )
+    reason: str = Field(min_length=1, max_length=MAX_REASON, description="The reason; it is recorded.")
+    dry_run: StrictBool = Field(default=False, description="Only say what would go.")
+    workspace_id: Workspace = None
+
+    @field_validator("reason")
+    @classmethod
+    def _says_why(cls, reason: str) -> str:
+        if not reason.strip():
+            raise ValueError("must not be blank")
+        return reason
+
+
+class ErasureExample(Answer):
+    """A message in the scope of an erasure; ``what`` is its type."""
+
+    seq: int
+    id: str | None
+    what: str
+
+
+class ForgetMessagesAnswer(Answer):
+    """What an erasure covers: number of messages, by type, and the first of them; ``seq`` is that of its announcement.
+
+    ``not_proven`` names what an erasure can not reach.
+    """
+
+    erasure_id: str | None
+    dry_run: bool
+    messages: int
+    by_type: dict[str, int]
+    examples: tuple[ErasureExample, ...]
+    not_proven: tuple[str, ...]
+    seq: int | None
+
+
+class ProveRequest(Request):
+    """Look for a text in everything the node keeps: files of the stream, views, logs and other files of its folder.
+
+    Run it before an erasure, to see where the text is, and after it. The text is searched in UTF-8, UTF-16, hex, base64,
+    percent-encoded and escaped as JSON, and the hashes of its words in the indexes. The text itself is not recorded.
+    """
+
+    canary: str = Field(min_length=4, max_length=200, description="The text; a rare word or name says most.")
+
+
+class ProveAnswer(Answer):
+    """Where the text was found, with how often: by file, and by column of the views. Nothing found: both are empty."""
+
+    files: dict[str, int]
+    views: dict[str, int]
+    view_seq: int
+
+
+class ErasureRequest(Request):
+    """Show an erasure and, once it is completed, its receipt."""
+
+    erasure_id: str = Field(description="The erasure.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class ErasuresRequest(Request):
+    """List the erasures of a workspace, the newest first."""
+
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class Erasure(Answer):
+    """An erasure: ``requested`` (the ids can not be used), ``scoped`` (announced), ``completed`` (with its receipt).
+
+    ``counts`` says how many were removed by store; ``not_proven`` names what the erasure can not reach.
+    """
+
+    erasure_id: str
+    state: str
+    reason: str
+    requested_at: str
+    completed_at: str | None
+    messages: int
+    counts: dict[str, int]
+    not_proven: tuple[str, ...]
+
+
+class ErasuresAnswer(Answer):
+    """The erasures of a workspace."""
+
+    erasures: tuple[Erasure, ...]
+    view_seq: int
+
+
+FORGET: Final = Operation(
+    name="forget",
+    request=ForgetMessagesRequest,
+    answer=ForgetMessagesAnswer,
+    route="POST /v1/admin/forget",
+    effect=Effect.DESTROYS,
+    access=Access.ADMINISTRATOR,
+    errors=(404, 503),
+    repeatable=False,
+)
+ERASURE: Final = Operation(
+    name="erasure",
+    request=ErasureRequest,
+    answer=Erasure,
+    route="GET /v1/admin/erasures/{erasure_id}",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    views=(ERASURES_PROJECTION,),
+    errors=(404,),
+)
+ERASURES: Final = Operation(
+    name="erasures",
+    request=ErasuresRequest,
+    answer=ErasuresAnswer,
+    route="GET /v1/admin/erasures",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    views=(ERASURES_PROJECTION,),
+    command="erasures",
+)
+PROVE_ERASED: Final = Operation(
+    name="prove_erased",
+    request=ProveRequest,
+    answer=ProveAnswer,
+    route="POST /v1/admin/prove",
+    effect=Effect.READS,
+    access=Access.NODE_OWNER,
+    command="prove",
+)
+OPERATIONS: Final = (FORGET, PROVE_ERASED, ERASURE, ERASURES)

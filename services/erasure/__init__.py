@@ -1,0 +1,1 @@
+"""Erases messages and everything that was derived from them."""

@@ -1,0 +1,458 @@
+"""Erases messages and everything that was made of them, with a receipt.
+
+The steps: the request is recorded, and its ids can not be used again; the stream is read once to find what was made of
+them (``schemas/erasure/lineage``); the scope is announced, so that the gaps are explained; the messages are deleted with
+their bytes; all views are folded again from the stream into a new file, which replaces the old one; then the receipt. So the
+views are what they would be if the messages had never been there, without a line about erasure in any other fold.
+
+Invariant: an erasure that was requested is completed: after a crash the node resumes it at its next start, and every step
+may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+import structlog
+
+from ...schemas.core import headers as h
+from ...schemas.core.envelope import DocumentWritten, EntryRecorded, Event
+from ...schemas.core.errors import BrokerError, FoldError, InvalidQuery, NotFound, Unavailable
+from ...schemas.core.ids import is_id, uuid7_hex
+from ...schemas.core.ports import CommittedBatch
+from ...schemas.core.sequence_set import in_parts, ranges_of
+from ...schemas.core.timestamps import format_ms
+from ...schemas.decode import decode
+from ...schemas.entries.events import EXPLANATIONS, ErasureCompleted, ErasureRequested, ErasureScoped
+from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
+from ...schemas.erasure.lineage import names_of, sources_of
+from ...schemas.erasure.operations import (
+    ERASURE,
+    ERASURES,
+    FORGET,
+    PROVE_ERASED,
+    Erasure,
+    ErasureExample,
+    ErasureRequest,
+    ErasuresAnswer,
+    ErasuresRequest,
+    ForgetMessagesAnswer,
+    ForgetMessagesRequest,
+    ProveAnswer,
+    ProveRequest,
+)
+from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, ErasureRow
+from ...schemas.operators.rules import subject_hash
+from ..desk import Caller
+from ..node import Answers, Node
+from ..operate.letters import workspace_of
+from ..parts import Part
+from .proof import traces
+
+NOT_PROVEN: Final = (
+    "backups made before the erasure, wherever they are kept",
+    "prompts and answers that were given to agents, and what the providers of models keep of them",
+    "mirrors, exports, bundles and copies of the stream outside this node",
+    "freed blocks of the disk, which the file system may not have overwritten yet",
+)
+"""What an erasure can not reach."""
+DELETED_AT_ONCE: Final = 32
+"""Deletions that wait for the broker's answer at the same time."""
+EXAMPLES: Final = 20
+ROUNDS: Final = 5
+"""Most repetitions for messages that were derived while an erasure was under way."""
+RETRY_S: Final = 5.0
+"""Seconds until an erasure goes on after the broker was away or another long operation was running."""
+_SCOPED: Final = f"""SELECT payload FROM {ENTRIES} WHERE workspace_id = ? AND control AND entry_type = ?
+    AND json_extract_string(payload, '$.erasure_id') = ? ORDER BY seq"""
+_OPEN: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE state <> 'completed' ORDER BY seq"
+_LISTED: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspace_id = ? ORDER BY seq DESC"
+_log = structlog.get_logger(__name__)
+
+
+class ErasableMessage(Protocol):
+    """A message of the stream."""
+
+    seq: int
+    subject: str
+    headers: Mapping[str, str] | None
+    data: bytes
+    published_ms: int
+
+
+class ErasableStream(Protocol):
+    """The stream and the views of the node, as an erasure needs them."""
+
+    def read(self, first_seq: int, last_seq: int) -> AsyncIterator[list[ErasableMessage]]:
+        """The messages of JOURNAL in order."""
+        ...
+
+    async def last_seq(self) -> int:
+        """The last sequence of JOURNAL."""
+        ...
+
+    async def delete(self, seq: int) -> None:
+        """Delete a message with its bytes, unless it is gone."""
+        ...
+
+    async def delete_letters(self, sequences: frozenset[int]) -> int:
+        """Delete the dead letters of these messages; returns how many there were."""
+        ...
+
+    async def rebuild(self) -> None:
+        """Fold all views into a new file and replace the old one; other files with views are deleted."""
+        ...
+
+
+@dataclass(slots=True)
+class ErasureScope:
+    """What an erasure covers, as far as the stream was read.
+
+    Attributes:
+        names: Of the messages in scope: what was made of these goes, too.
+        subject: Keyed hash of the person whose messages go; None for none.
+        sequences: Of the messages in scope.
+        ids: Ids of entries and document writes among them.
+        seeds: Ids of those that were named, or are the person's.
+        by_type: Number of messages by type.
+        examples: The first of them.
+    """
+
+    names: set[str]
+    subject: str | None = None
+    sequences: set[int] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
+    seeds: list[str] = field(default_factory=list)
+    by_type: Counter[str] = field(default_factory=Counter)
+    examples: list[ErasureExample] = field(default_factory=list)
+    read_to: int = 0
+
+    def add(self, seq: int, entry_id: str | None, kind: str, *, named: bool) -> None:
+        """Take in a message, unless it was announced before a crash; ``named`` if the request itself names it."""
+        if seq in self.sequences:
+            return
+        self.sequences.add(seq)
+        self.by_type[kind] += 1
+        if entry_id is not None:
+            self.ids.add(entry_id)
+            if named:
+                self.seeds.append(entry_id)
+        if len(self.examples) < EXAMPLES:
+            self.examples.append(ErasureExample(seq=seq, id=entry_id, what=kind))
+
+
+class Erasures(Part):
+    """The use-cases, and the work in the background.
+
+    Args:
+        node: What use-cases share.
+        stream: The stream and the views.
+    """
+
+    def __init__(self, node: Node, stream: ErasableStream) -> None:
+        self._node = node
+        self._stream = stream
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._alone = asyncio.Lock()
+        self._unsubscribe: Callable[[], None] = lambda: None
+
+    # as a part of the node
+
+    async def start(self) -> None:
+        """Bar the erased ids, and resume erasures that are not completed."""
+        views = self._node.views
+        self._unsubscribe = views.subscribe(self._follow)
+        keys = await asyncio.to_thread(views.rows, f"SELECT key FROM {ERASED_IDS}")
+        self._node.journal.erased.update(int(key) for (key,) in keys)
+        for values in await asyncio.to_thread(views.rows, _OPEN):
+            row = ErasureRow(*values)
+            self._begin(row.erasure_id, self._resume(row))
+
+    async def stop(self) -> None:
+        """Stop the work; the next start resumes it."""
+        self._unsubscribe()
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def figures(self) -> Mapping[str, Any]:
+        """How many erasures are under way."""
+        return {"under_way": len(self._tasks), "erased_ids": len(self._node.journal.erased)}
+
+    def _follow(self, batch: CommittedBatch) -> None:
+        changes = batch.changes.get(ERASED_IDS.name)
+        for written in changes.written if changes is not None else ():
+            self._node.journal.erased.update(int(key) for key in written["key"])
+
+    # the operations
+
+    async def forget(self, caller: Caller, request: ForgetMessagesRequest) -> ForgetMessagesAnswer:
+        """Find the scope, record the request, and begin.
+
+        Raises:
+            InvalidQuery: If neither ids nor a person are named.
+            NotFound: If there is no such message.
+        """
+        if not request.ids and request.subject is None:
+            raise InvalidQuery("nothing is named to erase", hint="send ids, or a subject", field="ids")
+        subject = None
+        if request.subject is not None:
+            subject = subject_hash(self._node.subject_key, caller.workspace_id, request.subject)
+        scope = ErasureScope(set(request.ids), subject)
+        await self._read(caller.workspace_id, scope)
+        if not scope.sequences:
+            named = ", ".join(request.ids[:3]) or f"subject {request.subject}"
+            raise NotFound(f"no message of workspace {caller.workspace_id} is called {named}", field="ids")
+        if request.dry_run:
+            return self._answer(scope, None, None)
+        erasure_id = f"x_{uuid7_hex()}"
+        self._node.journal.bar(caller.workspace_id, scope.ids)
+        payload = ErasureRequested(
+            erasure_id=erasure_id,
+            entry_ids=() if subject is not None and not request.ids else tuple(dict.fromkeys(scope.seeds)),
+            subject_hash=subject,
+            reason=request.reason,
+        )
+        decided = await self._node.decide(
+            caller,
+            payload,
+            f"erasure of {len(scope.sequences):,} messages requested",
+            ERASURES_PROJECTION,
+            entry_id=erasure_id,
+        )
+        self._begin(erasure_id, self._run(caller.workspace_id, erasure_id, scope, sorted(scope.sequences)))
+        return self._answer(scope, erasure_id, decided.seq)
+
+    @staticmethod
+    def _answer(scope: ErasureScope, erasure_id: str | None, seq: int | None) -> ForgetMessagesAnswer:
+        return ForgetMessagesAnswer(
+            erasure_id=erasure_id,
+            dry_run=erasure_id is None,
+            messages=len(scope.sequences),
+            by_type=dict(scope.by_type.most_common()),
+            examples=tuple(scope.examples),
+            not_proven=NOT_PROVEN,
+            seq=seq,
+        )
+
+    async def one(self, caller: Caller, request: ErasureRequest) -> Erasure:
+        """An erasure; raises ``NotFound``."""
+        for values in await asyncio.to_thread(self._node.views.rows, _LISTED, [caller.workspace_id]):
+            if (row := ErasureRow(*values)).erasure_id == request.erasure_id:
+                return _shown(row)
+        raise NotFound(
+            f"there is no erasure {request.erasure_id} in workspace {caller.workspace_id}", field="erasure_id"
+        )
+
+    async def all(self, caller: Caller, request: ErasuresRequest) -> ErasuresAnswer:
+        """The erasures of a workspace."""
+        rows = await asyncio.to_thread(self._node.views.rows, _LISTED, [caller.workspace_id])
+        return ErasuresAnswer(
+            erasures=tuple(_shown(ErasureRow(*values)) for values in rows),
+            view_seq=self._node.views.view_seq(ERASURES_PROJECTION),
+        )
+
+    async def prove(self, _caller: Caller, request: ProveRequest) -> ProveAnswer:
+        """Look for a text in everything the node keeps."""
+        node = self._node
+        seq = node.views.view_seq()
+        found = await asyncio.to_thread(traces, node.settings.data_dir, node.views, request.canary, node.analyzer)
+        return ProveAnswer(files=dict(found["files"]), views=dict(found["views"]), view_seq=seq)
+
+    # the scope
+
+    async def _read(self, workspace_id: str, scope: ErasureScope) -> list[int]:
+        """Read the stream from where the scope ends to its end; returns the sequences that belong to it and are new."""
+        last_seq, known = await self._stream.last_seq(), set(scope.sequences)
+        hashes: dict[str, bool] = {}
+        async for messages in self._stream.read(scope.read_to + 1, last_seq):
+            for message in messages:
+                event = _event(message)
+                if event is None:
+                    _take_unreadable(scope, message, workspace_id)
+                elif event.workspace_id == workspace_id:
+                    self._take(scope, event, hashes)
+            await asyncio.sleep(0)
+        scope.read_to = last_seq
+        return sorted(scope.sequences - known)
+
+    def _take(self, scope: ErasureScope, event: Event, hashes: dict[str, bool]) -> None:
+        kind = _kind(event)
+        if kind in _OWN_TYPES:
+            return
+        own = names_of(event)
+        named = not scope.names.isdisjoint(own) or self._is_of(scope, event, hashes)
+        if not named and scope.names.isdisjoint(sources_of(event)):
+            return
+        scope.names.update(own)
+        scope.add(event.seq, own[0] if own else None, kind, named=named)
+
+    def _is_of(self, scope: ErasureScope, event: Event, hashes: dict[str, bool]) -> bool:
+        """Whether a message is about the person."""
+        if scope.subject is None:
+            return False
+        if isinstance(event, EntryRecorded):
+            if event.control and event.entry.payload.get("subject_hash") == scope.subject:
+                return True
+            person = event.entry.data_subject_id
+        else:
+            person = event.data_subject_id if isinstance(event, DocumentWritten) else None
+        if person is None:
+            return False
+        if person not in hashes:
+            hashes[person] = subject_hash(self._node.subject_key, event.workspace_id, person) == scope.subject
+        return hashes[person]
+
+    # the work
+
+    def _begin(self, erasure_id: str, work: Awaitable[None]) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except asyncio.CancelledError:
+                raise
+            except Exception:  # the next start resumes it; status shows that it is not completed
+                _log.exception("erasure_failed", erasure_id=erasure_id)
+
+        task = self._tasks[erasure_id] = asyncio.create_task(run(), name=f"erasure {erasure_id}")
+        task.add_done_callback(lambda _: self._tasks.pop(erasure_id, None))
+
+    async def _resume(self, row: ErasureRow) -> None:
+        _log.info("erasure_resumed", erasure_id=row.erasure_id, state=row.state)
+        views, workspace_id = self._node.views, row.workspace_id
+        scope = ErasureScope(set())
+        for entry_type in (ErasureRequested.ENTRY_TYPE, ErasureScoped.ENTRY_TYPE):
+            params = [workspace_id, entry_type, row.erasure_id]
+            for (payload,) in await asyncio.to_thread(views.rows, _SCOPED, params):
+                if entry_type == ErasureRequested.ENTRY_TYPE:
+                    asked = ErasureRequested.model_validate_json(payload)
+                    scope.names.update(asked.entry_ids)
+                    scope.subject = asked.subject_hash
+                else:
+                    part = ErasureScoped.model_validate_json(payload).scope
+                    scope.names.update(part.ids)
+                    scope.ids.update(part.ids)
+                    scope.sequences.update(seq for first, last in part.ranges for seq in range(first, last + 1))
+        await self._run(workspace_id, row.erasure_id, scope, [])
+
+    async def _run(self, workspace_id: str, erasure_id: str, scope: ErasureScope, fresh: list[int]) -> None:
+        """Announce what is new in the scope, delete it, fold the views again, and record the receipt.
+
+        What was derived meanwhile is found by reading on; usually that is nothing.
+        """
+        counts: Counter[str] = Counter(views=0)
+        async with self._alone:
+            for _ in range(ROUNDS):
+                fresh += await self._patiently(lambda: self._read(workspace_id, scope))
+                if not fresh and counts["views"]:
+                    break
+                if fresh:
+                    await self._patiently(partial(self._announce, workspace_id, erasure_id, scope, fresh))
+                fresh = []
+                await self._patiently(lambda: self._delete(scope.sequences))
+                counts["dead_letters"] += await self._patiently(
+                    lambda: self._stream.delete_letters(frozenset(scope.sequences))
+                )
+                await self._patiently(self._rebuilt)
+                counts["views"] += 1
+            counts["messages"] = len(scope.sequences)
+            payload = ErasureCompleted(erasure_id=erasure_id, counts=dict(counts), not_proven=NOT_PROVEN)
+            await self._patiently(
+                lambda: self._node.decide(
+                    None,
+                    payload,
+                    f"erasure of {counts['messages']:,} messages completed",
+                    workspace_id=workspace_id,
+                    entry_id=f"{erasure_id}_done",
+                )
+            )
+        _log.info("erasure_completed", erasure_id=erasure_id, messages=counts["messages"])
+
+    async def _announce(self, workspace_id: str, erasure_id: str, scope: ErasureScope, fresh: Sequence[int]) -> None:
+        """Record which messages are erased, and wait until the views know it: their gaps are then explained."""
+        self._node.journal.bar(workspace_id, scope.ids)
+        parts = in_parts(ranges_of(fresh), (entry_id for entry_id in scope.ids if is_id(entry_id)))
+        seq = 0
+        for number, part in enumerate(parts, 1):
+            payload = ErasureScoped(erasure_id=erasure_id, scope=part, part=number, parts=len(parts))
+            summary = f"erasure of {len(fresh):,} messages announced ({number} of {len(parts)})"
+            decided = await self._node.decide(None, payload, summary, workspace_id=workspace_id)
+            seq = decided.seq
+        while not await self._node.shows(seq, ENTRIES_PROJECTION, ERASURES_PROJECTION):
+            _log.warning("erasure_waits_for_views", erasure_id=erasure_id, seq=seq)
+
+    async def _delete(self, sequences: Iterable[int]) -> None:
+        """Delete messages, several at once."""
+        room = asyncio.Semaphore(DELETED_AT_ONCE)
+
+        async def delete(seq: int) -> None:
+            async with room:
+                await self._stream.delete(seq)
+
+        await asyncio.gather(*map(delete, sequences))
+
+    async def _rebuilt(self) -> None:
+        await self._stream.rebuild()
+
+    @staticmethod
+    async def _patiently(work: Callable[[], Awaitable[Any]]) -> Any:
+        """Do it, again and again while the broker is away or another long operation runs."""
+        while True:
+            try:
+                return await work()
+            except (BrokerError, Unavailable) as error:
+                _log.warning("erasure_waits", error=type(error).__name__, reason=error.message)
+                await asyncio.sleep(RETRY_S)
+
+
+_OWN_TYPES: Final = frozenset((*EXPLANATIONS, ErasureRequested.ENTRY_TYPE, ErasureCompleted.ENTRY_TYPE))
+"""What explains gaps is not erased; it holds ids alone."""
+
+
+def _event(message: ErasableMessage) -> Event | None:
+    try:
+        return decode(message.seq, message.subject, message.headers, message.data, message.published_ms)
+    except FoldError:  # it is in no view
+        return None
+
+
+def _take_unreadable(scope: ErasureScope, message: ErasableMessage, workspace_id: str) -> None:
+    """A message that can not be folded belongs to the scope if its header names an erased id."""
+    entry_id = (message.headers or {}).get(h.ENTRY_ID)
+    if entry_id is not None and entry_id in scope.names and workspace_of(message.subject) == workspace_id:
+        scope.add(message.seq, entry_id, "unreadable", named=True)
+
+
+def _kind(event: Event) -> str:
+    if isinstance(event, EntryRecorded):
+        return event.entry.entry_type
+    if isinstance(event, DocumentWritten):
+        return f"document {event.tier}"
+    return type(event).__name__.removesuffix("Derived").lower()
+
+
+def _shown(row: ErasureRow) -> Erasure:
+    return Erasure(
+        erasure_id=row.erasure_id,
+        state=row.state,
+        reason=row.reason,
+        requested_at=format_ms(row.requested_ms),
+        completed_at=None if row.completed_ms is None else format_ms(row.completed_ms),
+        messages=row.messages,
+        counts=json.loads(row.counts),
+        not_proven=tuple(json.loads(row.not_proven).get("", ())),
+    )
+
+
+ANSWERS: Final[Answers] = (
+    (FORGET, Erasures.forget),
+    (PROVE_ERASED, Erasures.prove),
+    (ERASURE, Erasures.one),
+    (ERASURES, Erasures.all),
+)

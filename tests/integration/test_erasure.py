@@ -1,0 +1,160 @@
+"""An erasure on a real node: what goes, what stays, what the receipt says, and that a restart completes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.running import running_node
+
+from crew_journal.services.erasure.use_cases import Erasures
+from crew_journal.services.runtime.node import Runtime
+
+DEADLINE_S = 30.0
+POLL_S = 0.1
+CANARY = "quetzalcoatlus"
+
+
+class Asking:
+    """A client with the owner's token."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+        self.seq = 0
+
+    async def get(self, path: str, **fields: str | int) -> dict[str, Any]:
+        """The answer, with all that was written so far."""
+        answer = await self.client.get(path, params={**fields, "min_seq": self.seq})
+        assert answer.is_success, answer.text
+        return dict(answer.json())
+
+    async def post(self, path: str, **fields: Any) -> dict[str, Any]:
+        """The answer; remembers its sequence."""
+        answer = await self.client.post(path, json=fields)
+        assert answer.is_success, answer.text
+        body = dict(answer.json())
+        self.seq = max(self.seq, body.get("seq") or 0)
+        return body
+
+    async def entry(self, **fields: Any) -> str:
+        """Append an entry; its id."""
+        [entry] = (await self.post("/v1/journal", **_entry(fields)))["entries"]
+        self.seq = max(self.seq, entry["seq"])
+        return str(entry["id"])
+
+    async def refused(self, **fields: Any) -> bool:
+        """Whether an entry is refused because its id is taken or erased."""
+        return (await self.client.post("/v1/journal", json=_entry(fields))).status_code == httpx.codes.CONFLICT
+
+    async def traces(self) -> dict[str, Any]:
+        """Where the node still has the canary."""
+        found = await self.post("/v1/admin/prove", canary=CANARY)
+        return {"files": found["files"], "views": found["views"]}
+
+    async def completed(self, erasure_id: str) -> dict[str, Any]:
+        """The receipt, once the erasure is completed."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                answer = await self.client.get(f"/v1/admin/erasures/{erasure_id}")
+                if answer.is_success and answer.json()["state"] == "completed":
+                    return dict(answer.json())
+                await asyncio.sleep(POLL_S)
+
+
+def _entry(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"workspace_id": "default", "entry_type": "memory.remembered", "agent_id": "a1", "crew_id": "c1", **fields}
+
+
+@asynccontextmanager
+async def asking(node: Runtime) -> AsyncIterator[Asking]:
+    headers = {"authorization": f"Bearer {node.owner_token}"}
+    async with httpx.AsyncClient(base_url=node.http_url, headers=headers, timeout=DEADLINE_S) as client:
+        yield Asking(client)
+
+
+async def planted(ask: Asking) -> tuple[str, str]:
+    """A note about Ana, much that was made of it, a drawer about her, and neighbours; the note's and drawer's names."""
+    note = await ask.entry(summary=f"Ana's badge word is {CANARY}", data_subject_id="ana")
+    await ask.entry(summary="Ben likes green tea", data_subject_id="ana.b")
+    await ask.entry(
+        entry_type="summary.generated", summary=f"badge: {CANARY}", refs={"derived_from": [note]}, payload={"w": CANARY}
+    )
+    write = {"tier": "AGENT", "agent_id": "a1", "crew_id": "c1", "mode": "append"}
+    await ask.post("/memory/write", content="- Ben likes green tea", **write)
+    await ask.post("/memory/write", content=f"- the word {CANARY} opens the door", derived_from=[note], **write)
+    await ask.post("/v1/kg/facts", subject="Ana", predicate="badge", object=CANARY, source_entry_id=note)
+    await ask.post("/v1/kg/facts", subject="Ben", predicate="drinks", object="green tea")
+    drawer = await ask.post("/v1/palace/drawers", wing="people", room="ana", content=f"Ana said {CANARY} at the door")
+    await ask.post("/v1/palace/drawers", wing="people", room="ben", content="Ben drinks his green tea at four")
+    await ask.client.put(f"/v1/palace/drawers/{drawer['drawer_id']}", json={"room": "badges"})
+    return note, f"drawer:{drawer['drawer_id']}"
+
+
+async def test_forget_entry_with_derived_texts_leaves_no_trace_and_the_neighbours(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, asking(node) as ask:
+        note, drawer = await planted(ask)
+        before = await ask.get("/v1/journal", q=CANARY)
+        assert len(before["entries"]) >= 2
+        found = await ask.traces()
+        assert any("jetstream" in name for name in found["files"])
+        assert {name.partition(".")[0] for name in found["views"]} >= {
+            "journal_entries",
+            "memory_documents",
+            "kg_entities",
+        }
+
+        planned = await ask.post("/v1/admin/forget", ids=[note, drawer], reason="asked by Ana", dry_run=True)
+        assert (await ask.traces()) == found
+        begun = await ask.post("/v1/admin/forget", ids=[note, drawer], reason="asked by Ana")
+        receipt = await ask.completed(begun["erasure_id"])
+
+        assert receipt["counts"]["messages"] == begun["messages"] == planned["messages"]
+        assert receipt["not_proven"]
+        assert await ask.traces() == {"files": {}, "views": {}}
+        assert await ask.refused(id=note, summary=f"Ana's badge word is {CANARY}")
+        assert (await ask.get("/v1/journal", q="green tea"))["entries"]
+        search = await ask.post("/v1/palace/search", query="green tea", limit=5)
+        assert [hit["room"] for hit in search["results"]] == ["ben"]
+        document = await ask.get("/v1/memory/document", tier="AGENT", agent_id="a1", crew_id="c1")
+        assert document["content"].strip() == "- Ben likes green tea"
+        verified = await ask.client.post("/v1/admin/verify")
+        assert '"equal": true' in verified.text.replace('":true', '": true')
+
+
+async def test_forget_subject_leaves_a_subject_whose_name_is_longer(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, asking(node) as ask:
+        _, drawer = await planted(ask)
+        begun = await ask.post("/v1/admin/forget", subject="ana", ids=[drawer], reason="asked by Ana")
+        await ask.completed(begun["erasure_id"])
+        assert (await ask.get("/v1/journal", q="green tea"))["entries"]
+        assert await ask.traces() == {"files": {}, "views": {}}
+
+
+async def test_forget_unknown_id_answers_not_found(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, asking(node) as ask:
+        answer = await ask.client.post("/v1/admin/forget", json={"ids": ["j_unknown"], "reason": "r"})
+        assert answer.status_code == httpx.codes.NOT_FOUND
+
+
+@pytest.mark.parametrize("step", ["_announce", "_delete", "_rebuilt"])
+async def test_erasure_interrupted_by_the_end_of_the_node_is_completed_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    async def never(*_given: object) -> None:
+        await asyncio.Event().wait()
+
+    async with running_node(tmp_path) as node, asking(node) as ask:
+        note, drawer = await planted(ask)
+        with monkeypatch.context() as patch:
+            patch.setattr(Erasures, step, never)
+            begun = await ask.post("/v1/admin/forget", ids=[note, drawer], reason="asked by Ana")
+            await asyncio.sleep(1.0)
+    async with running_node(tmp_path) as node, asking(node) as ask:
+        receipt = await ask.completed(begun["erasure_id"])
+        assert receipt["messages"] >= begun["messages"]  # a reactor may have derived more meanwhile
+        assert await ask.traces() == {"files": {}, "views": {}}

@@ -43,7 +43,9 @@ class ReceiptsProjection:
         for key, (receipt, use, ts_ms) in uses.items():
             row = found.get(key)
             if row is not None and row.receipt == receipt and row.used is None:
-                found[key] = row._replace(used=_json([one.entry_id for one in use.entries]), used_ms=ts_ms)
+                found[key] = row._replace(
+                    used=_json([*(one.entry_id for one in use.entries), *use.chunks]), used_ms=ts_ms
+                )
         if found:
             tx.replace(RECEIPTS, list(found.values()), former)
 
@@ -67,19 +69,30 @@ def _receipt(event: EntryRecorded, shown: MemorySearched) -> ReceiptRow:
         mode=shown.mode,
         floor=shown.floor,
         mean_cosine=shown.mean_cosine,
-        hits=_json(
-            [
-                {"entry_id": entry_id, "score": score, "confidence": confidence}
-                for entry_id, score, confidence in islice(
-                    zip_longest(shown.hit_ids, shown.scores, shown.confidences), len(shown.hit_ids)
-                )
-            ]
-        ),
+        hits=_json(_hits(shown)),
         rendered=shown.rendered is not None,
-        used=None if shown.rendered is None else _json(shown.rendered),
+        used=None if shown.rendered is None else _json([*shown.rendered, *_rendered_documents(shown)]),
         used_ms=None if shown.rendered is None else event.ts_ms,
         seq=event.seq,
     )
+
+
+def _hits(shown: MemorySearched) -> list[dict[str, object]]:
+    """The hits in their order: entries, and among them texts of other kinds, each at its rank."""
+    hits: list[dict[str, object]] = [
+        {"entry_id": entry_id, "score": score, "confidence": confidence}
+        for entry_id, score, confidence in islice(
+            zip_longest(shown.hit_ids, shown.scores, shown.confidences), len(shown.hit_ids)
+        )
+    ]
+    for text in sorted(shown.texts, key=lambda text: text.rank):
+        hit = {"entry_id": text.entry_id or text.id, "score": text.confidence, "confidence": text.confidence}
+        hits.insert(text.rank, {**hit, "kind": text.kind, "id": text.id})
+    return hits
+
+
+def _rendered_documents(shown: MemorySearched) -> list[str]:
+    return [text.id for text in shown.texts if text.rendered]
 
 
 def _json(value: Sequence[object]) -> str:

@@ -564,9 +564,9 @@ class DocumentIndexAnswer(Answer):
 class SearchMemoryRequest(_SearchRequest):
     """Search memory documents and the journal together.
 
-    The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so on. Each
-    hit names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's, too, for a LEAD;
-    an AGENT gets the documents of its crew and its own entries; `workspace` searches everything.
+    As `recall` with kinds entries and documents: one list, the likeliest hit first. Each hit names its origin. `own`
+    searches the agent's documents and entries; `crew_shared` its crew's, too, for a LEAD; an AGENT gets the documents
+    of its crew and its own entries; `workspace` searches everything.
     """
 
     scope: Literal["own", "crew_shared", "workspace"] | None = Field(
@@ -586,7 +586,7 @@ class SearchMemoryRequest(_SearchRequest):
 class MemoryHit(Answer):
     """A hit of either list: ``document`` with the fields of ``DocumentHit``, or ``entry`` with those of the entry.
 
-    ``score`` is ``1 / (60 + rank)`` in the list of its origin: scores of documents and entries cannot be compared.
+    ``score`` is ``1 / (60 + rank)`` among the hits of its origin; ``confidence`` can be compared between origins.
     """
 
     origin: Literal["document", "entry"]
@@ -605,7 +605,7 @@ class MemoryHit(Answer):
 
 
 class SearchMemoryAnswer(Answer):
-    """Hits, documents and entries in turn; ``scope`` is the scope of the entries, ``degraded`` is as in ``recall``."""
+    """Hits, best first; ``scope`` is the scope of the entries, ``degraded`` is as in ``recall``."""
 
     results: tuple[MemoryHit, ...]
     count: int

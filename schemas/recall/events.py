@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from ..core.entry import Id, Priority
 from ..core.payload import STORED, ControlPayload, EntryTypeInfo, PublisherKind
+
+HIT_ID_CHARS: Final = 700
+"""Characters of the longest id of a hit: that of a document."""
 
 
 class PriorityChanged(ControlPayload):
@@ -29,17 +32,52 @@ class ReferencedEntry(BaseModel):
     count: int = Field(ge=1)
 
 
+def _is_empty(values: tuple[object, ...]) -> bool:
+    return not values
+
+
 class MemoryReferenced(ControlPayload):
     """Entries that reached prompts.
 
     Attributes:
         receipt: The receipt whose hits were reported as used; None in entries from before receipts were durable.
+        chunks: Chunks of documents that reached the prompt with them: ``<owner>/<label>:<first line>``.
     """
 
     ENTRY_TYPE = "memory.referenced"
     INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.SERVICE, noise=True, quiet=True)
-    entries: tuple[ReferencedEntry, ...] = Field(min_length=1, max_length=1_000)
+    entries: tuple[ReferencedEntry, ...] = Field(default=(), max_length=1_000)
     receipt: Id | None = None
+    chunks: tuple[Annotated[str, StringConstraints(max_length=HIT_ID_CHARS)], ...] = Field(
+        default=(), max_length=100, exclude_if=_is_empty
+    )
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if not self.entries and not self.chunks:
+            raise ValueError("must name an entry or a chunk")
+        return self
+
+
+class SearchedText(BaseModel):
+    """A hit of a recall that is not an entry.
+
+    Attributes:
+        id: ``<owner>/<label>:<first line>`` of a document, else the id of the drawer or fact.
+        rank: Its place among all hits, from 0.
+        entry_id: The entry by which the drawer was filed or the fact asserted, by which its uses are counted; None for
+            a document.
+        rendered: Whether a document's text reached a prompt by ``render``; other kinds stand in ``rendered`` of the
+            recall.
+    """
+
+    model_config = STORED
+    kind: str = Field(min_length=1, max_length=32)
+    id: str = Field(min_length=1, max_length=HIT_ID_CHARS)
+    rank: int = Field(ge=0)
+    confidence: float | None = None
+    entry_id: Id | None = None
+    rendered: bool = False
 
 
 class MemorySearched(ControlPayload):
@@ -59,6 +97,7 @@ class MemorySearched(ControlPayload):
             render.
         asked_by: Id of the token that asked.
         chunks: Chunks of documents returned, best first: ``<owner>/<label>:<first line>``.
+        texts: Hits of a recall that are not entries, best first.
     """
 
     ENTRY_TYPE = "memory.searched"
@@ -77,7 +116,8 @@ class MemorySearched(ControlPayload):
     floor: float | None = None
     rendered: tuple[Id, ...] | None = Field(default=None, max_length=100)
     asked_by: str | None = Field(default=None, max_length=64)
-    chunks: tuple[Annotated[str, StringConstraints(max_length=700)], ...] = Field(default=(), max_length=100)
+    chunks: tuple[Annotated[str, StringConstraints(max_length=HIT_ID_CHARS)], ...] = Field(default=(), max_length=100)
+    texts: tuple[SearchedText, ...] = Field(default=(), max_length=100, exclude_if=_is_empty)
 
 
 class NudgeOffered(ControlPayload):

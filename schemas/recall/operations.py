@@ -6,7 +6,7 @@ the scanners have checked: no payload, no refs, and redactions also in the hits.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field, StrictBool, StrictInt, field_validator
 
@@ -15,6 +15,7 @@ from ..core.limits import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
 from ..core.operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 from ..core.timestamps import parse_ts, to_ms
 from ..standing.operations import Standing
+from .events import HIT_ID_CHARS
 from .evidence import ConfidenceWord, confidence_word
 from .render import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 
@@ -25,13 +26,23 @@ ASKED_UNKNOWN: Final = "unknown"
 Degraded = Literal["lexical-only", "no-vectors"]
 INJECT: Final = "inject"
 Mode = Literal["search", "inject"]
+RecallKind = Literal["entries", "documents", "drawers", "facts", "rules"]
+"""A kind of memory that a recall may search."""
+HitKind = Literal["entry", "document", "drawer", "fact", "rule"]
+"""The kind of a hit."""
+HitId = Annotated[str, Field(min_length=1, max_length=HIT_ID_CHARS)]
+"""``entry_id`` of a hit: the id of an entry, or ``<owner>/<file>:<line>`` of a document."""
+ENTRIES_ALONE: Final[tuple[RecallKind, ...]] = ("entries",)
+"""Value of ``kinds`` with which only the journal's entries are searched, learned rules among them."""
+RECALL_KINDS: Final[tuple[RecallKind, ...]] = get_args(RecallKind)
 
 
 class RecallRequest(Request):
-    """Recall entries that are relevant to a question, best first.
+    """Recall what is relevant to a question, best first.
 
-    Searches by words (lexical arm) and by meaning (dense arm). If the embedder is down, the lexical arm answers alone
-    and ``degraded`` is set. ``min_seq`` waits for entries and full text; vectors follow a little later.
+    Searches entries, memory documents, drawers and facts by words (lexical arm) and by meaning (dense arm), and ranks
+    them in one list. If the embedder is down, the lexical arm answers alone and ``degraded`` is set. ``min_seq`` waits
+    for entries, documents, drawers and facts; vectors follow a little later.
     """
 
     query: str = Field(
@@ -50,7 +61,8 @@ class RecallRequest(Request):
     )
     scope: Literal["own", "crew_shared", "workspace"] | None = Field(
         default=None,
-        description="Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.",
+        description="Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides. own "
+        "restricts documents, drawers and facts to those of the agent, too.",
     )
     agent_id: Id | None = Field(default=None, description="The agent whose entries are searched; for OWNER and ADMIN.")
     crew_id: Id | None = Field(default=None, description="The crew whose entries are searched; for OWNER and ADMIN.")
@@ -79,6 +91,14 @@ class RecallRequest(Request):
     )
     min_seq: MinSeq = None
     workspace_id: Workspace = None
+    kinds: tuple[RecallKind, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Which kinds of memory are searched: entries, documents, drawers, facts, rules (several separated by "
+        "commas); all if absent. entries includes learned rules.",
+        examples=[["entries", "documents"]],
+        json_schema_extra={"x-fix": f"send one or more of {', '.join(RECALL_KINDS)}"},
+    )
 
     @field_validator("query")
     @classmethod
@@ -86,6 +106,16 @@ class RecallRequest(Request):
         if not query.strip():
             raise ValueError("must not be blank")
         return query
+
+    @field_validator("kinds", mode="before")
+    @classmethod
+    def _separated(cls, kinds: Any) -> Any:
+        """``entries,documents``, alone or in a list, as separate kinds; each counts once."""
+        parts = [kinds] if isinstance(kinds, str) else kinds
+        if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+            return kinds
+        names = [name.strip() for part in parts for name in part.split(",")]
+        return list(dict.fromkeys(filter(None, names)))
 
     @field_validator("asked_at")
     @classmethod
@@ -134,6 +164,38 @@ class Via(Answer):
     weight: float
 
 
+class DocumentPlace(Answer):
+    """Where a hit in a memory document is: owner (``a-<agent>``, ``c-<crew>`` or ``w``), file, headings, first line."""
+
+    owner: str
+    file: str
+    heading: str
+    line: int
+
+
+class DrawerPlace(Answer):
+    """Where a drawer is."""
+
+    drawer_id: str
+    wing: str
+    room: str
+
+
+class FactPlace(Answer):
+    """A fact: its id, what it says, and from when until when it holds, as far as that is known."""
+
+    fact_id: str
+    subject: str
+    predicate: str
+    object: str
+    valid_from: str | None
+    valid_to: str | None
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
 class Hit(Answer):
     """Fields of a hit that every answer has.
 
@@ -142,7 +204,11 @@ class Hit(Answer):
     neighbour (``via`` is set) the weight of the relation. ``priority`` is the stored entry's priority. ``confidence``
     is the calibrated probability that the hit is relevant (null for a neighbour), comparable across answers; ``reason``
     names the evidence. ``standing`` says why the entry no longer counts, null if it counts. ``repeats`` is the number
-    of other entries with nearly the same text, which are left out.
+    of other hits with nearly the same text, which are left out.
+
+    ``kind`` is absent if only entries are searched. A hit that is not an entry says where it is: ``document``,
+    ``drawer`` or ``fact``; its ``entry_id`` is the entry by which a drawer was filed or a fact asserted, or
+    ``<owner>/<file>:<line>`` of a document, its ``score`` is its confidence, and its ``seq`` is 0 if it is not known.
     """
 
     entry_id: str
@@ -166,6 +232,10 @@ class Hit(Answer):
     repeats: int = 0
     explain: HitExplanation | None = None
     via: Via | None = None
+    kind: HitKind | None = Field(default=None, exclude_if=_is_none)
+    document: DocumentPlace | None = Field(default=None, exclude_if=_is_none)
+    drawer: DrawerPlace | None = Field(default=None, exclude_if=_is_none)
+    fact: FactPlace | None = Field(default=None, exclude_if=_is_none)
 
     @property
     def certainty(self) -> ConfidenceWord | None:
@@ -174,7 +244,7 @@ class Hit(Answer):
 
 
 class RecallHit(Hit):
-    """A recalled entry; ``live_priority`` is the latest priority that an operator set, else the entry's own priority."""
+    """A recalled memory; ``live_priority`` is the latest priority that an operator set, else the entry's own priority."""
 
     live_priority: str
     payload: dict[str, Any]
@@ -277,7 +347,7 @@ class BriefRequest(RecallRequest):
 
 
 class BriefHit(Answer):
-    """One line of the text; ``summary`` is the line's summary before escaping.
+    """One line of the text; ``summary`` is the line's summary before escaping. ``kind`` is as in ``recall``.
 
     ``certainty`` is null for a neighbour. ``standing`` says since when and why the entry does not count, absent if it
     counts.
@@ -289,6 +359,7 @@ class BriefHit(Answer):
     certainty: ConfidenceWord | None
     standing: str | None = None
     summary: str
+    kind: HitKind | None = Field(default=None, exclude_if=_is_none)
 
 
 class BriefAnswer(Answer):
@@ -313,8 +384,10 @@ class UsedRequest(Request):
     """
 
     receipt: str = Field(description="The receipt of the recall.")
-    entry_ids: tuple[Id, ...] | None = Field(
-        default=None, max_length=RECALL_K_MAX, description="The hits that reached the prompt; all if absent."
+    entry_ids: tuple[HitId, ...] | None = Field(
+        default=None,
+        max_length=RECALL_K_MAX,
+        description="The `entry_id` of the hits that reached the prompt; all if absent.",
     )
 
 
@@ -336,12 +409,17 @@ class ReceiptRequest(Request):
 
 
 class ShownHit(Answer):
-    """A hit of a recall; ``used`` says whether it reached a prompt, null while that is not known."""
+    """A hit of a recall; ``used`` says whether it reached a prompt, null while that is not known.
+
+    A hit that is not an entry has its ``kind`` and its own ``id``: of a drawer, of a fact, or ``<owner>/<file>:<line>``.
+    """
 
     entry_id: str
     score: float | None
     confidence: float | None
     used: bool | None
+    kind: HitKind | None = Field(default=None, exclude_if=_is_none)
+    id: str | None = Field(default=None, exclude_if=_is_none)
 
 
 class ReceiptAnswer(Answer):

@@ -25,7 +25,7 @@ from ...schemas.core.body_problems import body_problems
 from ...schemas.core.entry import Id
 from ...schemas.core.errors import FieldProblem, InvalidEntry
 from ...schemas.core.limits import DEFAULT_WORKSPACE, RECALL_K_MAX
-from ...schemas.recall.operations import ASKED_UNKNOWN, INJECT, Mode, RecallRequest
+from ...schemas.recall.operations import ASKED_UNKNOWN, ENTRIES_ALONE, INJECT, Mode, RecallRequest
 from .connection import ANY_PORT, Target, async_client, local_runtime
 from .foreign_json import bounded_lines
 from .importing.command import ImportOptions, import_file
@@ -358,6 +358,7 @@ async def ask_all(there: Target, questions: ExamSet, recipe: str, k: int) -> tup
             ) -> list[str]:
                 answer = await journal.recall(
                     text or question.query,
+                    kinds=ENTRIES_ALONE,
                     k=depth,
                     scope="own",
                     agent_id=question.agent_id,

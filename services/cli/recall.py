@@ -21,6 +21,7 @@ from .output import age, counted, print_folded, say, show, who_of
 from .request_options import Fields
 
 _MARGIN: Final = "    "
+_VALID: Final = {"valid_from": "from", "valid_to": "to"}
 _EMPTY_BLOCK: Final = {
     "ok": "no hit fits into the block",
     "nothing": "nothing has enough evidence",
@@ -43,7 +44,7 @@ def recall(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Recall what was written about a question, best first."""
+    """Recall what is relevant to a question, best first."""
     if brief and render:
         raise click.BadParameter("does not go with --render", param_hint="--brief")
     if "max_chars" in fields and not render:
@@ -81,7 +82,7 @@ def print_recall(answer: Mapping[str, Any]) -> None:
     if not answer["hits"]:
         say(_EMPTY_BLOCK["unavailable"] if answer.get("degraded") == NO_VECTORS else "nothing was found")
     for number, hit in enumerate(answer["hits"], 1):
-        print(safe(f"#{number}  {age(hit['age_seconds'])}  {hit['entry_type']}  {who_of(hit)}  {hit['entry_id']}"))
+        print(safe(f"#{number}  {age(hit['age_seconds'])}  {_what(hit)}"))
         print_folded(hit["summary"], _MARGIN)
         print_folded(_why(hit), _MARGIN)
         if standing := hit.get("standing"):
@@ -93,6 +94,18 @@ def print_recall(answer: Mapping[str, Any]) -> None:
         if hit.get("explain"):
             print_folded(f"score {hit['score']:.3f}, {_explained(hit['explain'])}", _MARGIN)
     _print_origin(answer, "")
+
+
+def _what(hit: Mapping[str, Any]) -> str:
+    """Type, author and id of an entry; of another memory its kind, author and where it is."""
+    if document := hit.get("document"):
+        return f"document  {who_of(hit)}  {document['file']}:{document['line']}"
+    if drawer := hit.get("drawer"):
+        return f"drawer  {who_of(hit)}  {drawer['drawer_id']}"
+    if fact := hit.get("fact"):
+        until = "".join(f" {word} {fact[name]}" for name, word in _VALID.items() if fact[name])
+        return f"fact{until}  {who_of(hit)}  {fact['fact_id']}"
+    return f"{hit['entry_type']}  {who_of(hit)}  {hit['entry_id']}"
 
 
 def _print_origin(answer: Mapping[str, Any], counts: str) -> None:

@@ -269,17 +269,19 @@ class Operations:
         asked_at: str | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
+        kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
     ) -> RecallAnswer:
-        """Recall entries that are relevant to a question, best first.
+        """Recall what is relevant to a question, best first.
 
-        Searches by words (lexical arm) and by meaning (dense arm). If the embedder is down, the lexical arm
-        answers alone and ``degraded`` is set. ``min_seq`` waits for entries and full text; vectors follow a
-        little later.
+        Searches entries, memory documents, drawers and facts by words (lexical arm) and by meaning (dense arm),
+        and ranks them in one list. If the embedder is down, the lexical arm answers alone and ``degraded`` is
+        set. ``min_seq`` waits for entries, documents, drawers and facts; vectors follow a little later.
 
         Args:
             query: The question, or any text.
             k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
+                own restricts documents, drawers and facts to those of the agent, too.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
@@ -294,6 +296,8 @@ class Operations:
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+            kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
+                separated by commas); all if absent. entries includes learned rules.
         """
         return self._operate(RECALL, locals())
 
@@ -312,6 +316,7 @@ class Operations:
         asked_at: str | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
+        kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
         max_chars: int | None = None,
     ) -> RenderAnswer:
         """Recall as a block of text for a prompt.
@@ -323,6 +328,7 @@ class Operations:
             query: The question, or any text.
             k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
+                own restricts documents, drawers and facts to those of the agent, too.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
@@ -336,6 +342,8 @@ class Operations:
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+            kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
+                separated by commas); all if absent. entries includes learned rules.
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
         return self._operate(RENDER, locals())
@@ -355,6 +363,7 @@ class Operations:
         asked_at: str | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
+        kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
     ) -> BriefAnswer:
         """Recall as a short text for the model that asks.
 
@@ -365,6 +374,7 @@ class Operations:
             query: The question, or any text.
             k: Number of hits, 1 to 50.
             scope: Which entries are searched: own, crew_shared or workspace. If absent, the token's role decides.
+                own restricts documents, drawers and facts to those of the agent, too.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
@@ -379,6 +389,8 @@ class Operations:
                 now if absent, "unknown" if not known.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+            kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
+                separated by commas); all if absent. entries includes learned rules.
         """
         return self._operate(RECALL_BRIEF, locals())
 
@@ -394,7 +406,7 @@ class Operations:
 
         Args:
             receipt: The receipt of the recall.
-            entry_ids: The hits that reached the prompt; all if absent.
+            entry_ids: The `entry_id` of the hits that reached the prompt; all if absent.
         """
         return self._operate(USED, locals())
 
@@ -875,10 +887,9 @@ class Operations:
     ) -> SearchMemoryAnswer:
         """Search memory documents and the journal together.
 
-        The two lists have no hit in common, so they are interleaved: the best document, the best entry, and so
-        on. Each hit names its origin. `own` searches the agent's documents and entries; `crew_shared` its crew's,
-        too, for a LEAD; an AGENT gets the documents of its crew and its own entries; `workspace` searches
-        everything.
+        As `recall` with kinds entries and documents: one list, the likeliest hit first. Each hit names its
+        origin. `own` searches the agent's documents and entries; `crew_shared` its crew's, too, for a LEAD; an
+        AGENT gets the documents of its crew and its own entries; `workspace` searches everything.
 
         Args:
             query: A question or words. Quotes and operators are read as blanks.

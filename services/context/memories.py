@@ -39,7 +39,7 @@ from ...schemas.palace.events import MOST_IMPORTANCE
 from ...schemas.palace.tables import PALACE_IDENTITIES
 from ...schemas.prompt.assembler import LineForm, finding_of, one_line
 from ...schemas.recall.evidence import SURE, WEAK, confidence_word
-from ...schemas.recall.operations import RecallAnswer, RecallHit, RecallRequest
+from ...schemas.recall.operations import ENTRIES_ALONE, RecallAnswer, RecallHit, RecallRequest
 from ...schemas.standing.operations import Standing, State
 from ...schemas.text.analyzer import Analyzer
 from ..desk import Caller
@@ -337,6 +337,7 @@ class Memories:
     async def _recalled(self, query: MemoryQuery) -> tuple[list[Said], RecallAnswer]:
         request = RecallRequest(
             query=query.query,
+            kinds=ENTRIES_ALONE,
             k=RECALLED_LEAST,
             asked_at=format_ms(query.now_ms),
             agent_id=query.request.agent_id,

@@ -6,10 +6,11 @@ that the token may read are given to the search.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, Literal
 
 from ...schemas.core.errors import NoSuchMemory
 from ...schemas.core.principal import Principal
@@ -211,6 +212,14 @@ class DocumentSearch:
         """What the hot indexes hold, for ``status``: workspaces, chunks, bytes, budget_bytes."""
         return self._indexes.figures("chunks")
 
+    async def index(self, workspace_id: str, min_seq: int = 0) -> DocumentIndex:
+        """The documents of a workspace; use it before the next ``await``."""
+        return await self._indexes.get(workspace_id, min_seq)
+
+    async def off(self, workspace_id: str, agent_id: str | None) -> bool:
+        """Whether the memory of an agent is off."""
+        return agent_id is not None and await self._memory_on(workspace_id, agent_id) is False
+
     async def search(self, caller: Caller, request: DocumentSearchRequest) -> DocumentSearchAnswer:
         """The best chunks in scope; raises as ``_scope``."""
         scope = await self._scope(caller, request)
@@ -272,9 +281,11 @@ class DocumentSearch:
             analyzer=self._analyzer,
             snippet_chars=snippet_chars,
         )
-        owners = scope.owners
-        blocked = sorted(held.label for held in index.blocked.values() if owners is None or held.owner in owners)
-        return FoundDocuments(found, index.model if vector is not None else None, tuple(blocked), index.seq)
+        return FoundDocuments(found, index.model if vector is not None else None, _blocked(index, scope), index.seq)
+
+    async def quarantined(self, workspace_id: str, scope: SearchedOwners, min_seq: int) -> tuple[str, ...]:
+        """Labels of the documents in scope that the scanners block."""
+        return _blocked(await self._indexes.get(workspace_id, min_seq), scope)
 
     async def status(self, caller: Caller, request: DocumentIndexRequest) -> DocumentIndexAnswer:
         """The state of the index; raises as ``_scope``."""
@@ -289,10 +300,7 @@ class DocumentSearch:
 
     async def is_off(self, caller: Caller) -> bool:
         """Whether the caller's memory is off: then it is not read, neither its own documents nor its crew's."""
-        agent = caller.principal.agent_id
-        if caller.administers or agent is None:
-            return False
-        return await self._memory_on(caller.workspace_id, agent) is False
+        return not caller.administers and await self.off(caller.workspace_id, caller.principal.agent_id)
 
     async def _scope(self, caller: Caller, request: DocumentSearchRequest | DocumentIndexRequest) -> SearchedOwners:
         """Whose documents a request is about; raises as ``file_scope``.
@@ -322,6 +330,11 @@ class DocumentSearch:
         )
 
 
+def _blocked(index: DocumentIndex, scope: SearchedOwners) -> tuple[str, ...]:
+    owners = scope.owners
+    return tuple(sorted(held.label for held in index.blocked.values() if owners is None or held.owner in owners))
+
+
 def _shown(hit: FoundChunk) -> DocumentHit:
     return DocumentHit(
         file=hit.label,
@@ -340,8 +353,8 @@ class MemorySearch:
     """Searches documents and journal.
 
     Args:
-        documents: Searches documents.
-        recall: Recalls entries.
+        documents: Knows which documents are blocked.
+        recall: Recalls documents and entries.
         record: Records searches that found something.
     """
 
@@ -351,17 +364,18 @@ class MemorySearch:
         self._record = record
 
     async def search(self, caller: Caller, request: SearchMemoryRequest) -> SearchMemoryAnswer:
-        """Both lists, interleaved; raises as ``memory_scope`` and ``RecallService.answer``."""
+        """Both, ranked by recall; raises as ``memory_scope`` and ``RecallService.answer``."""
         owners, kind = memory_scope(caller.principal, request.scope, request.agent_id, request.crew_id)
-        limit = request.hits_wanted
-        if await self._documents.is_off(caller):
-            owners = replace(owners, owners=())
+        of_crew = (
+            kind is ScopeKind.OWN and owners.crew_id is not None
+        )  # an AGENT: documents of the crew, entries its own
         answered = await self._recall.answer(
             caller.principal,
             RecallRequest(
                 query=request.query,
-                k=limit,
-                scope=kind.value,
+                kinds=("entries", "documents"),
+                k=request.hits_wanted,
+                scope=None if of_crew else kind.value,
                 agent_id=owners.agent_id,
                 crew_id=owners.crew_id if kind is ScopeKind.CREW_SHARED else None,
                 walk_depth=0,
@@ -369,33 +383,25 @@ class MemorySearch:
                 workspace_id=caller.workspace_id,
             ),
         )
-        documents = await self._documents.find(
-            caller.workspace_id, owners, request.query, limit, min_seq=request.min_seq or 0
-        )
         recalled = answered.response
-        results = _interleaved(documents, recalled.hits, limit)
+        blocked: tuple[str, ...] = ()
+        if caller.administers:
+            blocked = await self._documents.quarantined(caller.workspace_id, owners, request.min_seq or 0)
+        ranks: Counter[str] = Counter()
+        results = tuple(_memory_hit(hit, ranks) for hit in recalled.hits)
         return SearchMemoryAnswer(
             results=results,
             count=len(results),
             scope=kind.value,
             model=recalled.model,
             degraded=recalled.degraded,
-            quarantined=documents.quarantined if caller.administers else (),
-            receipt=self._recorded(caller, answered, owners, documents, results) if results else None,
-            view_seq=min(documents.view_seq, recalled.view_seq),
+            quarantined=blocked,
+            receipt=self._recorded(caller, answered, owners) if results else None,
+            view_seq=recalled.view_seq,
         )
 
-    def _recorded(
-        self,
-        caller: Caller,
-        answered: AnsweredRecall,
-        owners: SearchedOwners,
-        found_documents: FoundDocuments,
-        results: tuple[MemoryHit, ...],
-    ) -> str | None:
-        shown = [hit.entry_id for hit in results if hit.entry_id is not None]
-        hits = answered.response.hits[: len(shown)]
-        chunks = found_documents.hits[: len(results) - len(shown)]
+    def _recorded(self, caller: Caller, answered: AnsweredRecall, owners: SearchedOwners) -> str | None:
+        entries = [hit for hit in answered.response.hits if hit.document is None]
         searched = MemorySearched(
             query=answered.request.query,
             scope=answered.scope.kind.value,
@@ -403,39 +409,36 @@ class MemorySearch:
             agent_id=owners.agent_id,
             recipe=answered.response.recipe,
             model=answered.response.model,
-            hit_ids=tuple(shown),
-            scores=tuple(hit.score for hit in hits),
-            confidences=tuple(hit.confidence for hit in hits),
+            hit_ids=tuple(hit.entry_id for hit in entries),
+            scores=tuple(hit.score for hit in entries),
+            confidences=tuple(hit.confidence for hit in entries),
             mode=answered.request.mode,
-            chunks=tuple(hit.id for hit in chunks),
+            chunks=tuple(hit.entry_id for hit in answered.response.hits if hit.document is not None),
             asked_by=caller.principal.token_id,
         )
         return self._record(caller.principal, caller.workspace_id, searched)
 
 
-def _interleaved(found_documents: FoundDocuments, entries: Sequence[RecallHit], limit: int) -> tuple[MemoryHit, ...]:
-    """The best document, the best entry, and so on."""
-    documents = [(rank, 0, _document(hit, rank)) for rank, hit in enumerate(found_documents.hits, 1)]
-    recalled = [(rank, 1, _entry(hit, rank)) for rank, hit in enumerate(entries, 1)]
-    return tuple(hit for _, _, hit in sorted([*documents, *recalled], key=lambda ranked: ranked[:2])[:limit])
-
-
-def _document(hit: FoundChunk, rank: int) -> MemoryHit:
+def _memory_hit(hit: RecallHit, ranks: Counter[str]) -> MemoryHit:
+    """A hit with the score of its rank among those of its origin, which are counted in ``ranks``."""
+    place = hit.document
+    origin: Literal["document", "entry"] = "entry" if place is None else "document"
+    ranks[origin] += 1
+    score = 1.0 / (DOCUMENTS.rank_constant + ranks[origin])
+    if place is not None:
+        return MemoryHit(
+            origin=origin,
+            score=score,
+            snippet=hit.summary,
+            source=scope_of(place.owner)[0].value,
+            file=place.file,
+            line=place.line,
+            heading=place.heading,
+            confidence=hit.confidence,
+        )
     return MemoryHit(
-        origin="document",
-        score=1.0 / (DOCUMENTS.rank_constant + rank),
-        snippet=hit.snippet,
-        source=scope_of(hit.owner)[0].value,
-        file=hit.label,
-        line=hit.first_line,
-        heading=hit.heading,
-    )
-
-
-def _entry(hit: RecallHit, rank: int) -> MemoryHit:
-    return MemoryHit(
-        origin="entry",
-        score=1.0 / (DOCUMENTS.rank_constant + rank),
+        origin=origin,
+        score=score,
         snippet=hit.summary if len(hit.summary) <= SNIPPET_CHARS else hit.summary[:SNIPPET_CHARS] + DOTS,
         source="journal",
         entry_id=hit.entry_id,

@@ -26,7 +26,7 @@ from ..index.query_embedding import QueryVector
 from ..index.rows import Rows
 from ..index.shelf import TEXT_COLUMNS, Shelf, TextSlot
 from ..recall.asking import Query
-from ..recall.finding import find
+from ..recall.finding import TextHit, find
 from ..recall.recipes import FACTS as FACTS_RECIPE
 
 FACT_BYTES: Final = 2_000
@@ -192,6 +192,30 @@ class FactIndex(Shelf):
 
         With ``ended``, also those that have ended.
         """
+        hits = self.found(text, vector, namespace, now_ms, limit, ended=ended)
+        return [FoundFact(self.at(hit.slot), hit.score) for hit in hits]
+
+    def at(self, slot: int) -> KnownFact:
+        """The fact in a slot."""
+        return self._facts[self.key_of(slot)]
+
+    def found(
+        self,
+        text: str,
+        vector: QueryVector | None,
+        namespace: str | None,
+        now_ms: int,
+        limit: int,
+        *,
+        ended: bool = False,
+        asserted_by: str | None = None,
+        least: float | None = None,
+    ) -> list[TextHit]:
+        """The facts as ``search`` finds them, by their slots.
+
+        With ``asserted_by``, only those that this agent asserted. ``least`` is the cosine from which a fact that shares no
+        word is a hit, in place of the floor of the model.
+        """
         own = None if vector is None or vector.model != self.model else vector.vector
         terms = [*self._analyzer.terms(text), *self._analyzer.further_terms(text)]
         query = Query(text, list(dict.fromkeys(terms)), own)
@@ -200,8 +224,9 @@ class FactIndex(Shelf):
             among &= now_ms < self._until_ms.rows
         if namespace is not None:
             among &= self.in_place(namespace)
-        hits = find(self, self.scoped(), query, FACTS_RECIPE, limit, among=among).hits
-        return [FoundFact(self._facts[self.key_of(hit.slot)], hit.score) for hit in hits]
+        if asserted_by is not None:
+            among &= np.array([self.at(slot).row.asserted_by == asserted_by for slot in range(len(self))], bool)
+        return find(self, self.scoped(), query, FACTS_RECIPE, limit, among=among, least=least).hits
 
     async def conflicts(self, now_ms: int) -> list[Conflict]:
         """The conflicts among the facts that hold at a time, found in a thread: 2,000 facts take 0.1 s."""

@@ -6,7 +6,7 @@ that the journal cannot store is refused by the rules of ``services/problem``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -82,7 +82,24 @@ async def read_model(request: Request, model: type[_M], limit: int) -> _M:
 
 def answer(body: Any, status: int = HTTPStatus.OK) -> Response:
     """A JSON answer, of a model or of JSON values; four times as fast as pydantic writes a model."""
-    return Response(orjson.dumps(body, vars), status, media_type="application/json")
+    return Response(orjson.dumps(body, _values), status, media_type="application/json")
+
+
+_LEFT_OUT: Final[dict[type[Any], list[tuple[str, Callable[[Any], bool]]]]] = {}
+"""Class of a model → its fields that are left out if a rule says so."""
+
+
+def _values(model: Any) -> dict[str, Any]:
+    """The fields of a model, without those that are left out if they have no value (``exclude_if``)."""
+    values: dict[str, Any] = vars(model)
+    kind = type(model)
+    if (left_out := _LEFT_OUT.get(kind)) is None:
+        fields = getattr(kind, "model_fields", {})
+        left_out = _LEFT_OUT[kind] = [(name, rule) for name, field in fields.items() if (rule := field.exclude_if)]
+    if left_out:
+        absent = {name for name, is_absent in left_out if is_absent(values[name])}
+        return {name: value for name, value in values.items() if name not in absent}
+    return values
 
 
 def _too_large(limit: int) -> EntryTooLarge:

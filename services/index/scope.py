@@ -29,6 +29,14 @@ class ScopeKind(StrEnum):
     WORKSPACE = "workspace"
 
 
+class Among(StrEnum):
+    """Which of the entries in scope are searched."""
+
+    ALL = "all"
+    RULES = "rules"
+    NONE = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class RecallScope:
     """A scope with the ids it needs; ``current`` leaves out entries that do not count any more."""
@@ -37,6 +45,7 @@ class RecallScope:
     agent_id: str | None = None
     crew_id: str | None = None
     current: bool = False
+    among: Among = Among.ALL
 
 
 def resolve_scope(
@@ -102,6 +111,10 @@ def scope_mask(scope: RecallScope, documents: EntryColumns, first: int, end: int
     mask = _kind_mask(scope, documents, first, end)
     if scope.current:
         mask &= (documents.flags[first:end] & NOT_CURRENT) == 0
+    if scope.among is Among.RULES:
+        mask &= (documents.flags[first:end] & LEARNED) != 0
+    elif scope.among is Among.NONE:
+        mask[:] = False
     return mask
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
+import numpy as np
+
 from ...schemas.core.timestamps import DAY_MS, to_ms
 from ...schemas.palace.operations import PalaceRecipe
 from ...schemas.text.analyzer import Analyzer
@@ -54,6 +56,8 @@ class DrawerQuery:
     Attributes:
         agent_id: The agent that asks; empty if none.
         now_ms: When, milliseconds since the epoch.
+        filed_by: Only drawers that this agent filed; None for all.
+        least: The cosine from which a drawer that shares no word is a hit; ``cosine_floor`` if None.
     """
 
     query: Query
@@ -63,6 +67,8 @@ class DrawerQuery:
     recipe: PalaceRecipe = PalaceRecipe.DEFAULT
     agent_id: str = ""
     now_ms: int = 0
+    filed_by: str | None = None
+    least: float | None = None
 
 
 def rank_drawers(index: DrawerIndex, query: DrawerQuery) -> list[RankedDrawer]:
@@ -75,7 +81,22 @@ def rank_drawers(index: DrawerIndex, query: DrawerQuery) -> list[RankedDrawer]:
     }
     seed = query.recipe is PalaceRecipe.PALACE_SEED
     recipe = PALACE_SEED if seed else PALACE
-    pool = find(index, scoped, query.query, recipe, POOL * query.limit, beside=mentioned, before=index.previous)
+    among = None
+    if query.filed_by is not None:
+        among = np.zeros(len(index), bool)
+        own = [key for key, drawer in index.drawers.items() if drawer.added_by_agent == query.filed_by]
+        among[[index.slots[key][0] for key in own]] = True
+    pool = find(
+        index,
+        scoped,
+        query.query,
+        recipe,
+        POOL * query.limit,
+        beside=mentioned,
+        before=index.previous,
+        among=among,
+        least=query.least,
+    )
 
     def ranked(hit: TextHit) -> RankedDrawer:
         drawer, similarity = index.at(hit.slot), pool.similarity(hit)

@@ -339,7 +339,7 @@ def _distinct(hits: Sequence[Shown], analyzer: Analyzer) -> list[tuple[Shown, Sh
     """The best hit of each group of repeats, and the hit that stands for the group."""
     if len(hits) == 1:
         return [(hits[0], hits[0])]
-    texts = [ComparedText(_text_of(hit.record), analyzer) for hit in hits]
+    texts = [ComparedText(text_of(hit.record), analyzer) for hit in hits]
     known, groups = KnownTexts(texts), list[list[Shown]]()
     for hit, text in zip(hits, texts, strict=True):
         place = known.find(text)
@@ -351,7 +351,8 @@ def _distinct(hits: Sequence[Shown], analyzer: Analyzer) -> list[tuple[Shown, Sh
     return [(members[0], members[0] if len(members) == 1 else _one_of(members)) for members in groups]
 
 
-def _text_of(record: HitRecord) -> str:
+def text_of(record: HitRecord) -> str:
+    """What of an entry is compared with other texts."""
     more = (record.payload.get(name) for name in _TEXTS)
     return "\n".join((record.summary, *(part for part in more if isinstance(part, str))))
 

@@ -102,6 +102,10 @@ class Query:
     queries: Vectors | None = None
     as_of_day: int | None = None
 
+    def with_vector(self, vector: Vectors | None) -> Query:
+        """The same query with another vector, for another kind of text."""
+        return replace(self, vector=vector)
+
     @cached_property
     def tokens(self) -> list[str]:
         """The folded words of the text in order."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, log1p
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,7 @@ from ..index.arrays import Docs
 from ..index.entry_index import HotIndex
 from ..index.records import HitRecord
 from ..index.sessions import neighbours
-from ..index.vectors import NO_ROW
+from ..index.vectors import NO_ROW, Vectors
 from ..kept import KeptValues, in_thread
 from .arms import LexicalResult
 from .asking import Query, Word, keyed_words
@@ -168,6 +168,7 @@ def judged(
     calibration: Calibration | None,
     floor: float | None,
     mode: Mode,
+    rivals: Rivals | None = None,
 ) -> Judgement:
     """Judge what a search found.
 
@@ -180,12 +181,13 @@ def judged(
         calibration: Of the vectors' model; None if it is not measured yet.
         floor: The workspace's floor for ``inject``; None for those of the constants.
         mode: ``inject`` is strict.
+        rivals: Texts of other kinds that were found; None if there are none.
     """
     if not records:
         return Judgement([], [], [])
-    echoes = _echoes(query, records)
     texts = [None if record is None else record.summary for record in records]
-    figures = figures_of(index, query, result, texts, calibration, echoes)
+    echoes = _echoes(query, texts)
+    figures = figures_of(index, query, result, texts, calibration, echoes, rivals)
     judgements = [
         judge(figures.hits, at, turn=turn, asks=query.asks, shares=bool(held))
         for at, (turn, held) in enumerate(zip(figures.turns, figures.shared, strict=True))
@@ -234,14 +236,13 @@ def _something(figures: Figures) -> list[bool]:
     ]
 
 
-def _echoes(query: Query, records: Sequence[HitRecord | None]) -> list[bool]:
-    """Which entries only ask what the query asks, or are the query itself."""
+def _echoes(query: Query, texts: Sequence[str | None]) -> list[bool]:
+    """Which texts only ask what the query asks, or are the query itself."""
     prompt, words = fold(query.text).strip(), frozenset(query.tokens)
     ends = (f": {prompt}", f"] {prompt}")
     recognised = query.asks or len(words) >= _LEAST_SAID
     echoes = []
-    for record in records:
-        text = "" if record is None else record.summary
+    for text in texts:
         if not text:
             echoes.append(False)
         elif query.asks and ends_with_question(text):
@@ -262,13 +263,18 @@ def _same_question(own: frozenset[str], other: str) -> bool:
     return sum(weights[word] for word in own & words) >= ECHOED * sum(weights.values())
 
 
+def _telling(words: Sequence[str]) -> Sequence[str]:
+    """Words without function words of other languages, which count where a query hardly shows its language."""
+    foreign = foreign_words()
+    return [word for word in words if word not in foreign] or words
+
+
 def _reasons(index: HotIndex, result: Searched, figures: Figures) -> list[str]:
     """Of each of the judged hits, like ``same words: checkout, denied; said on 8 May 2026``."""
     count = len(figures.shared)
     places = result.order[:count]
     rarest = sorted(range(len(figures.terms)), key=lambda row: -figures.weights[row])
     words = [(row, figures.words[row]) for row in rarest]
-    foreign = foreign_words()  # function words count where a query hardly shows its language
     speaks = {
         name: (result.shares[name][places] > 0).tolist()
         for name in ("speaker", "day", "time", "interval")
@@ -282,8 +288,7 @@ def _reasons(index: HotIndex, result: Searched, figures: Figures) -> list[str]:
     for at, held in enumerate(figures.shared):
         shared = [word for row, word in words if row in held]
         if shared:
-            named = [word for word in shared if word not in foreign] or shared
-            parts = ["same words: " + ", ".join(named[:WORDS_NAMED])]
+            parts = ["same words: " + ", ".join(_telling(shared)[:WORDS_NAMED])]
         elif near[at] > 0:
             parts = ["follows an entry with the same words"]
         else:
@@ -329,6 +334,7 @@ def figures_of(
     texts: Sequence[str | None],
     calibration: Calibration | None,
     echoes: Sequence[bool] = (),
+    rivals: Rivals | None = None,
 ) -> Figures:
     """The figures of the hits.
 
@@ -339,6 +345,7 @@ def figures_of(
         texts: The text of each hit; None for one that is gone.
         calibration: Of the vectors' model; None if it is not measured yet.
         echoes: Whether each hit only repeats the query; no other hit is compared with such a one.
+        rivals: Texts of other kinds, with which the hits are compared as well.
     """
     count = len(texts)
     order = result.order
@@ -391,7 +398,7 @@ def figures_of(
         "meaning_near": [share * value for share, value in zip(meaning, words_near, strict=True)],
         "margin": [0.0] * count
         if only_turns
-        else _margins(distances, _alike(index, result, calibration), echoes)[:count],
+        else _margins_of(index, result, calibration, distances, echoes, rivals)[:count],
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
         "terms": [float(min(len(terms) - len(out), MOST_TERMS)) for out in left_out],
@@ -445,14 +452,175 @@ def _alike(index: HotIndex, result: Searched, calibration: Calibration | None) -
     return alike
 
 
-def _margins(distance: Floats, alike: npt.NDArray[np.bool_], echoes: Sequence[bool]) -> list[float]:
-    """How far each is from the best of those that say something else, bounded; 0 without a vector."""
-    others = distance.copy()
+def _margins_of(
+    index: HotIndex,
+    result: Searched,
+    calibration: Calibration | None,
+    distances: Floats,
+    echoes: Sequence[bool],
+    rivals: Rivals | None,
+) -> list[float]:
+    others = distances.copy()
     others[: len(echoes)][list(echoes)] = np.nan
+    alike = _alike(index, result, calibration)
+    if rivals is not None and calibration is not None:
+        own = Rivals(calibration, distances, _vectors_of(index, result))
+        others, alike = np.concatenate((others, rivals.distance)), np.concatenate((alike, own.alike(rivals)), 1)
+    return _margins(distances, others, alike)
+
+
+def _margins(distance: Floats, others: Floats, alike: npt.NDArray[np.bool_]) -> list[float]:
+    """How far each is from the best of those that say something else, bounded; 0 without a vector."""
     rivals = np.where(alike | np.isnan(others)[None, :], UNRELATED_BEST, others[None, :])
     best = np.maximum(rivals.max(1, initial=UNRELATED_BEST), UNRELATED_BEST)
     margins: list[float] = np.nan_to_num(np.clip(distance - best, BEHIND, CLEAR)).tolist()
     return margins
+
+
+# The evidence of texts of other kinds than entries, on the same scale.
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals:
+    """Texts with which others are compared: whether they are clear of them.
+
+    Attributes:
+        calibration: Of the vectors' model.
+        distance: (m,) float64 standard deviations above the cosine of unrelated texts; NaN without a vector.
+        vectors: Of each; None without one.
+    """
+
+    calibration: Calibration
+    distance: Floats
+    vectors: Sequence[Vectors | None]
+
+    def alike(self, others: Rivals) -> npt.NDArray[np.bool_]:
+        """(m, n) bool: which of the texts say nearly the same as others."""
+        alike = np.zeros((len(self.vectors), len(others.vectors)), bool)
+        own, theirs = (
+            [at for at, vector in enumerate(some) if vector is not None] for some in (self.vectors, others.vectors)
+        )
+        if own and theirs:
+            left, right = (
+                np.stack([vector for vector in some if vector is not None]) for some in (self.vectors, others.vectors)
+            )
+            alike[np.ix_(own, theirs)] = self.calibration.distance((left @ right.T).astype(np.float64)) >= ALIKE
+        return alike
+
+
+def _vectors_of(index: HotIndex, result: Searched) -> list[Vectors | None]:
+    if index.vectors is None:
+        return [None] * len(result.order)
+    rows = index.vectors.rows_of(result.docs[result.order]).tolist()
+    return [None if row == NO_ROW else index.vectors.vectors[row] for row in rows]
+
+
+def entries_as_rivals(index: HotIndex, result: Searched, calibration: Calibration | None) -> Rivals | None:
+    """The entries that a search found, as rivals of texts of other kinds; None if the model is not measured yet."""
+    if calibration is None:
+        return None
+    cosines = result.cosine[result.order].astype(np.float64)
+    return Rivals(calibration, calibration.distance(cosines), _vectors_of(index, result))
+
+
+class Evident(Protocol):
+    """A text of another kind than entries, with what it shares with the query (``FoundText``)."""
+
+    @property
+    def text(self) -> str:
+        """The text."""
+
+    @property
+    def held(self) -> frozenset[int]:
+        """Which of the query's terms it holds."""
+
+    @property
+    def vector(self) -> Vectors | None:
+        """Its vector, of the query's model."""
+
+
+def texts_as_rivals(query: Query, texts: Sequence[Evident], calibration: Calibration | None) -> Rivals | None:
+    """Texts of other kinds as rivals of entries and of each other; None if the model is not measured yet."""
+    if calibration is None or query.vector is None or not texts:
+        return None
+    vectors = [text.vector for text in texts]
+    cosines = [np.nan if vector is None else float(vector @ query.vector) for vector in vectors]
+    return Rivals(calibration, calibration.distance(np.array(cosines)), vectors)
+
+
+def judged_texts(
+    query: Query,
+    texts: Sequence[Evident],
+    frequencies: Mapping[int, int],
+    size: int,
+    own: Rivals | None,
+    entries: Rivals | None,
+    floor: float | None,
+    mode: Mode,
+) -> Judgement:
+    """Judge texts of other kinds than entries, as ``judged`` judges entries that are no turns of a conversation.
+
+    Args:
+        query: The query.
+        texts: The texts.
+        frequencies: Texts in scope, of every kind, that hold each of its terms.
+        size: Texts in scope, of every kind.
+        own: The texts as rivals; None if the model is not measured yet.
+        entries: The entries that were found, as rivals of the texts.
+        floor: The workspace's floor for ``inject``; None for those of the constants.
+        mode: ``inject`` is strict.
+    """
+    terms = tuple(query.terms)
+    weights = {
+        term: weight_of(everyday, frequencies.get(term, 0), size)
+        for everyday, term in zip(query.everyday, terms, strict=True)
+    }
+    whole = sum(weights.values()) or 1.0
+    words = [sum(weights[term] for term in text.held) / whole for text in texts]
+    meaning, margins = [float("nan")] * len(texts), [0.0] * len(texts)
+    if own is not None and query.vector is not None:
+        have = [at for at, vector in enumerate(own.vectors) if vector is not None]
+        if have:
+            vectors = np.stack([vector for vector in own.vectors if vector is not None])
+            cosines = (vectors @ query.vector).astype(np.float64)
+            odds = own.calibration.meaning(cosines, query.vector, vectors)
+            for at, value in zip(have, np.clip(odds, LOWEST_MEANING, HIGHEST_MEANING).tolist(), strict=True):
+                meaning[at] = value
+        alike = own.alike(own) | np.eye(len(texts), dtype=bool)
+        others = own.distance
+        if entries is not None:
+            others = np.concatenate((others, entries.distance))
+            alike = np.concatenate((alike, own.alike(entries)), 1)
+        margins = _margins(own.distance, others, alike)
+    kind, query_words = query.kind, frozenset(query.tokens)
+    holds = [None if kind is None else holds_kind(kind, text.text, query_words) for text in texts]
+    count = float(min(len(terms), MOST_TERMS))
+    figures = {
+        "meaning": meaning,
+        "words": words,
+        "words_squared": [value * value for value in words],
+        "meaning_words": [share * value for share, value in zip(meaning, words, strict=True)],
+        "margin": margins,
+        "lacks_kind": [float(has is False) for has in holds],
+        "has_kind": [float(has is True) for has in holds],
+        "terms": [count] * len(texts),
+    }
+    echoes = _echoes(query, [text.text for text in texts])
+    rarest = sorted(weights, key=lambda term: -weights[term])
+    confidence, reasons, kept = [], [], []
+    for at, (text, echo) in enumerate(zip(texts, echoes, strict=True)):
+        judgement = judge(figures, at, turn=False, asks=query.asks, shares=bool(text.held))
+        sure = 0.0 if echo and query.asks else judgement.confidence
+        confidence.append(sure)
+        shared = [query.words.get(term, "") for term in rarest if term in text.held]
+        reasons.append("same words: " + ", ".join(_telling(shared)[:WORDS_NAMED]) if text.held else "similar meaning")
+        has = words[at] > 0 or meaning[at] >= NEAR or (text.vector is not None and isnan(meaning[at]))
+        if mode == INJECT:
+            least = judgement.row.floor if floor is None else floor
+            has = has and sure >= least and not echo and not query.asks_nothing
+        if has and not (echo and query.asks):
+            kept.append(at)
+    return Judgement(confidence, reasons, kept)
 
 
 # The floor of confidence that a workspace has set for ``inject``; most have none.

@@ -93,6 +93,7 @@ def find(
     beside: Mapping[int, float] | None = None,
     before: npt.NDArray[np.int32] = _NO_ORDER,
     among: npt.NDArray[np.bool_] | None = None,
+    least: float | None = None,
 ) -> Found:
     """The best ``k`` texts in scope: score descending, then newer, then name, owner and line.
 
@@ -105,6 +106,7 @@ def find(
         beside: Slots in scope that a family's own arm found, with their weights; they are candidates in any case.
         before: (n,) int32 slot of the text before each, -1 if there is none; for ``TextRecipe.follows``.
         among: (n,) bool: which texts may be hits, if they are fewer than those in scope.
+        least: The cosine from which a text that shares no word is a hit; ``cosine_floor`` if None.
     """
     depth = max(recipe.depth, k)
     terms = query.terms or Analyzer.stop_keys(query.text)  # of a query of nothing but stop words, every word counts
@@ -117,7 +119,7 @@ def find(
         unheard = idf_of(0, scoped.size)
         possible = sum(weights.get(term, unheard) for term in dict.fromkeys(terms))
     best = possible * (K1 + 1.0) or 1.0
-    arms = _Arms(shelf, scoped, lexical, cosines)
+    arms = _Arms(shelf, scoped, lexical, cosines, least)
     if recipe.fusion is TextFusion.RECIPROCAL_RANK:
         docs, scores = arms.by_ranks(depth, recipe.rank_constant)
     elif recipe.fusion is TextFusion.SHARES:
@@ -140,8 +142,16 @@ def find(
 class _Arms:
     """The results of the arms, and how they are joined: each way gives candidates and their scores."""
 
-    def __init__(self, shelf: Shelf, scoped: ScopedTexts, lexical: LexicalResult, cosines: ScopeCosines | None) -> None:
+    def __init__(
+        self,
+        shelf: Shelf,
+        scoped: ScopedTexts,
+        lexical: LexicalResult,
+        cosines: ScopeCosines | None,
+        least: float | None,
+    ) -> None:
         self._shelf = shelf
+        self._least = least
         self._count = scoped.count
         self._mask = scoped.mask
         self._lexical = lexical
@@ -182,7 +192,7 @@ class _Arms:
             lacking = np.isnan(self._cosines)
             cosines = np.where(lacking, 0.0, self._cosines)
             own += np.where(lacking, lexical, np.maximum(cosines, 0.0) / (cosines.max(initial=0.0) or 1.0))
-            is_hit |= cosines >= self._floor()
+            is_hit |= ~lacking & (cosines >= self._floor())
         most = max(beside.values(), default=1.0)
         for slot, weight in beside.items():
             own[slot] += weight / most
@@ -214,6 +224,8 @@ class _Arms:
         return np.zeros(self._count, np.float32) if sums is None else sums
 
     def _floor(self) -> float:
+        if self._least is not None:
+            return self._least
         return np.inf if self._known is None else cosine_floor(self._known.cosines, self._shelf.model)
 
     def _nearest(self, depth: int) -> Lane:

@@ -1,4 +1,4 @@
-"""The use-case recall: the entries that answer a question, within the rights of a token.
+"""The use-case recall: the memories that answer a question, within the rights of a token.
 
 Invariant: the workspace and the scope come from the token; an answer is that of exactly ``view_seq``; without a working
 model, recall answers without the dense arm.
@@ -7,11 +7,12 @@ model, recall answers without the dense arm.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +20,17 @@ from ...schemas.access.tables import NUDGES_PROJECTION
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.principal import Principal
 from ...schemas.core.timestamps import DAY_MS, to_ms
-from ...schemas.recall.operations import INJECT, LEXICAL_ONLY, NO_VECTORS, Degraded, RecallAnswer, RecallRequest
+from ...schemas.learning.events import RuleLearned
+from ...schemas.recall.operations import (
+    ENTRIES_ALONE,
+    INJECT,
+    LEXICAL_ONLY,
+    NO_VECTORS,
+    RECALL_KINDS,
+    Degraded,
+    RecallAnswer,
+    RecallRequest,
+)
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.text.analyzer import Analyzer
 from ..index.cache import HotCache
@@ -34,14 +45,24 @@ from ..index.query_embedding import (
     ignore_outcome,
 )
 from ..index.records import FETCH_SQL, HitRecord
-from ..index.scope import RecallScope, ScopeKind, resolve_scope
+from ..index.scope import Among, RecallScope, ScopeKind, resolve_scope
 from ..index.take import INDEXED_PROJECTIONS
 from ..index.unknown_names import refuse_unknown
 from ..index.vectors import Words
-from .arranging import NO_EVIDENCE, arranged, candidates_of, hits_of, in_order, walk
+from .arranging import NO_EVIDENCE, Shown, arranged, candidates_of, hits_of, in_order, walk
 from .asking import no_table, query_of
-from .calibration import Calibrations, no_embedder
-from .evidence import judged, kept_floors, names_in
+from .calibration import Calibration, Calibrations, no_embedder
+from .evidence import entries_as_rivals, judged, judged_texts, kept_floors, names_in, texts_as_rivals
+from .kinds import (
+    EVERY_COSINE,
+    LEAST_FOUND,
+    NOTHING_FOUND,
+    OtherKinds,
+    ShownText,
+    TextQuery,
+    ranked_together,
+    shown_texts,
+)
 from .recipes import default_recipe, recipe_named
 from .search import searched
 
@@ -104,6 +125,9 @@ class RecallService:
         record: Records every answer before it is sent; must be quick.
         static_table: The present static table of late interaction, or None.
         calibrations: What the cosines of each model mean; closed here. None to measure no model.
+
+    Attributes:
+        others: The kinds of memory beside entries; None to recall entries alone.
     """
 
     def __init__(
@@ -122,6 +146,7 @@ class RecallService:
         calibrations: Calibrations | None = None,
     ) -> None:
         self.static_table = static_table
+        self.others: OtherKinds | None = None
         self._views = views
         self.record = record
         self.cache = HotCache(views, budget_bytes, clock)
@@ -161,6 +186,8 @@ class RecallService:
     def close(self) -> None:
         """Free memory and threads; running recalls fail."""
         self._unsubscribe()
+        if self.others is not None:
+            self.others.close()
         self._floors.close()
         self._calibrations.close()
         self._queries.close()
@@ -173,13 +200,13 @@ class RecallService:
         return answered.response.model_copy(update={"receipt": self.record(answered, None)})
 
     async def answer(self, principal: Principal, request: RecallRequest, near: int = 0) -> AnsweredRecall:
-        """The entries in scope that answer the request's query best; not recorded yet.
+        """The memories in scope that answer the request's query best; not recorded yet.
 
         Args:
             principal: The caller.
             request: The request.
-            near: Hits that are wanted even without evidence, the nearest ones; it takes the place of ``k`` if it is more.
-                Repeats among them are not folded into one.
+            near: Entries that are wanted even without evidence, the nearest ones; it takes the place of ``k`` if it is more.
+                Repeats among them are not folded into one. No other kind is searched then.
 
         Raises:
             NotAllowed: If the token may not see the workspace or scope.
@@ -191,6 +218,10 @@ class RecallService:
         injects = request.mode == INJECT
         kind = ScopeKind(request.scope) if request.scope else None
         scope = resolve_scope(principal, kind, request.agent_id, request.crew_id, current=injects)
+        kinds = ENTRIES_ALONE if near else request.kinds or RECALL_KINDS
+        if "entries" not in kinds:
+            scope = replace(scope, among=Among.RULES if "rules" in kinds else Among.NONE)
+        others = None if kinds == ENTRIES_ALONE else self.others
         named = recipe_named(request.recipe)
         model = self._cache.model_of(workspace_id) if named.uses_vectors else None
         min_seq = request.min_seq or 0
@@ -203,7 +234,8 @@ class RecallService:
         try:
             if min_seq:
                 settings = (NUDGES_PROJECTION,) if injects else ()  # the floor
-                await self._views.wait_for(min_seq, self._min_seq_wait_s, *INDEXED_PROJECTIONS, *settings)
+                also = () if others is None else others.views_of(kinds)
+                await self._views.wait_for(min_seq, self._min_seq_wait_s, *INDEXED_PROJECTIONS, *settings, *also)
             await self._cache.get(workspace_id, min_seq)
             if embedding is not None:
                 embedded = await embedding
@@ -217,13 +249,37 @@ class RecallService:
                 embedding.cancel()
         floor = await self._floors.of(workspace_id) if injects else None
         await refuse_unknown(self._views, principal, request, index)
-        if embedded is not None and embedded.model != index.model:  # vectors of two models are never compared
-            embedded = None
-
         now_ms = to_ms(self._clock())
         asked_ms = now_ms if request.asked_at is None else request.asked_ms
         day = None if asked_ms is None else asked_ms // DAY_MS
-        calibration = None if embedded is None else self._calibrations.of(index.model, len(embedded.vector))
+        found = NOTHING_FOUND
+        if others is not None and (sources := await others.holding(workspace_id, kinds)):
+            plain_query = query_of(request.query, self._analyzer, None, None, None, day=day)
+            at_ms = asked_ms or now_ms
+            if plain_query.as_of_day is not None:
+                at_ms = (plain_query.as_of_day + 1) * DAY_MS - 1
+            found = await others.find(
+                sources,
+                TextQuery(
+                    principal,
+                    workspace_id,
+                    scope,
+                    scope.kind is ScopeKind.OWN and (kind is ScopeKind.OWN or principal.role.administers),
+                    plain_query,
+                    embedded,
+                    max(LEAST_FOUND, request.k),
+                    min_seq,
+                    now_ms,
+                    at_ms,
+                    ended=not injects,
+                    least=EVERY_COSINE if self._calibration(embedded) else None,
+                ),
+            )
+            index = await self._cache.get(workspace_id, min_seq)
+        if embedded is not None and embedded.model != index.model:  # vectors of two models are never compared
+            embedded = None
+
+        calibration = self._calibration(embedded)
         query = query_of(
             request.query,
             self._analyzer,
@@ -240,6 +296,7 @@ class RecallService:
         if walks is None and scope.agent_id is not None:
             walks = index.walk_depths.get(scope.agent_id, (0, 0))[0]
 
+        own_rivals = texts_as_rivals(query, found.texts, calibration)
         most = max(request.k, near)
         wanted = max(most, AMONG_EVIDENCE if index.documents.has_rules else 0)
         while True:
@@ -255,7 +312,7 @@ class RecallService:
             entries = [record for _, _, record in records[: len(docs)]]
             payloads = [None if record is None else record.payload for record in entries]
             names = names_in(query.keyed, payloads, self._analyzer)
-            judgement = judged(index, query, result, entries, names, calibration, floor, request.mode)
+            judgement = judged(index, query, result, entries, names, calibration, floor, request.mode, own_rivals)
             shown = hits_of(index, candidates, records, judgement, near=near > 0)
             hits = in_order(shown) if near else arranged(shown, self._analyzer)
             if injects:
@@ -266,9 +323,22 @@ class RecallService:
             if wanted >= SEARCHED_MOST:
                 break
             wanted = min(DEEPER * wanted, SEARCHED_MOST)
-        if len(direct) < len(hits):
+        shown_hits: list[Shown | ShownText] = [*direct]
+        best_text: float | None = None
+        if found.texts:
+            frequencies = Counter(result.lexical.frequencies)
+            frequencies.update(found.frequencies)
+            rivals = entries_as_rivals(index, result, calibration)
+            size = result.scoped.size + found.size
+            of_texts = judged_texts(query, found.texts, frequencies, size, own_rivals, rivals, floor, request.mode)
+            best_text = of_texts.answer
+            shown_hits = ranked_together(direct, shown_texts(found.texts, of_texts), self._analyzer, request.k)
+            direct = [hit for hit in shown_hits if isinstance(hit, Shown)]
+        if any(hit.via for hit in hits):
             ids = {hit.record.entry_id for hit in direct}
-            direct += [hit for hit in hits if hit.via and hit.via.entry_id in ids][:most]
+            neighbours = [hit for hit in hits if hit.via and hit.via.entry_id in ids][:most]
+            direct += neighbours
+            shown_hits += neighbours
 
         degraded: Degraded | None = None
         if recipe.needs_vectors:  # the dense arm finds something wherever there is a vector in scope
@@ -277,22 +347,26 @@ class RecallService:
             degraded = LEXICAL_ONLY
         response = RecallAnswer(
             receipt=None,
-            hits=[hit.fields(now_ms) for hit in direct],
-            confidence=judgement.answer,
-            no_evidence=not judgement.kept,
+            hits=[_fields(hit, now_ms, with_kind=others is not None) for hit in shown_hits],
+            confidence=max((sure for sure in (judgement.answer, best_text) if sure is not None), default=None),
+            no_evidence=not judgement.kept and not any(isinstance(hit, ShownText) for hit in shown_hits),
             recipe=recipe.name,
             scope=scope.kind.value,
             model=None if embedded is None else embedded.model,
             degraded=degraded,
             without_vectors=lacking.entries,
             awaiting_vectors=lacking.awaiting if self._queries.runs(index.model) else None,
-            view_seq=view_seq,
+            view_seq=view_seq if found.seq is None else min(view_seq, found.seq),
         )
         best = [result.hits[at].cosine for at in judgement.kept[: request.k]]
         cosines = [cosine for cosine in best if cosine is not None]
         mean_cosine = sum(cosines) / len(cosines) if cosines else None
         without = frozenset(hit.record.entry_id for hit in direct if hit.reason == NO_EVIDENCE)
         return AnsweredRecall(principal, workspace_id, request, scope, response, mean_cosine, floor, without)
+
+    def _calibration(self, embedded: QueryVector | None) -> Calibration | None:
+        """What the cosines of a query's vector mean; None while that is not measured."""
+        return None if embedded is None else self._calibrations.of(embedded.model, len(embedded.vector))
 
     async def _take_turns(self) -> None:
         """Let the event loop run if a recall was answered since it last did.
@@ -324,3 +398,10 @@ class RecallService:
         rows = await loop.run_in_executor(self._executor, self._views.rows, FETCH_SQL, [missing, workspace_id])
         fetched = {int(seq): HitRecord.parse(text) for seq, text in rows}
         return [(seq, ts_ms, record or fetched.get(seq)) for seq, ts_ms, record in shown]
+
+
+def _fields(hit: Shown | ShownText, now_ms: int, *, with_kind: bool) -> dict[str, Any]:
+    fields = hit.fields(now_ms)
+    if with_kind and isinstance(hit, Shown):
+        fields["kind"] = "rule" if hit.record.entry_type == RuleLearned.ENTRY_TYPE else "entry"
+    return fields

@@ -29,7 +29,7 @@ from ...schemas.core.ids import derived_id, message_id, uuid7_hex
 from ...schemas.core.principal import Principal
 from ...schemas.core.timestamps import format_ms
 from ...schemas.recall import operations as ops
-from ...schemas.recall.events import MemoryReferenced, MemorySearched, ReferencedEntry
+from ...schemas.recall.events import MemoryReferenced, MemorySearched, ReferencedEntry, SearchedText
 from ...schemas.recall.tables import RECEIPTS, ReceiptRow
 from ..desk import Caller
 from ..endings import end_task
@@ -56,6 +56,9 @@ RETRY_S: Final = 1.0
 """Seconds until receipts are published again that the broker did not ack."""
 STOP_TIMEOUT_S: Final = 5.0
 """Seconds that the last receipts may take while the node stops."""
+
+OF_THE_JOURNAL: Final = frozenset((None, "entry", "rule"))
+"""Kinds of hits that are entries of the journal."""
 
 _log = structlog.get_logger(__name__)
 
@@ -215,7 +218,7 @@ def _summary(searched: MemorySearched) -> str:
     passages = f"{len(searched.chunks)} passages of documents"
     if not searched.hit_ids and searched.chunks:
         return f"Found {passages}"
-    recalled = f"Recalled {len(searched.hit_ids)} memories"
+    recalled = f"Recalled {len(searched.hit_ids) + len(searched.texts)} memories"
     return f"{recalled} and {passages}" if searched.chunks else recalled
 
 
@@ -225,7 +228,22 @@ def _payload(answered: AnsweredRecall, rendered: Sequence[str] | None) -> Memory
     The agent and crew of an entry may read it, and a query of an OWNER about an agent is not for that agent.
     """
     asker, scope, response, mean = answered.principal, answered.scope, answered.response, answered.mean_cosine
-    hits = response.hits[:MOST_HITS]
+    ranked = list(enumerate(response.hits[:MOST_HITS]))
+    hits = [hit for _, hit in ranked if hit.kind in OF_THE_JOURNAL]
+    reached = set(rendered or ())
+    texts = [
+        SearchedText(
+            kind=hit.kind or "",
+            id=id_of_hit(hit),
+            rank=rank,
+            confidence=hit.confidence,
+            entry_id=None if hit.kind == "document" else hit.entry_id,
+            rendered=hit.kind == "document" and hit.entry_id in reached,
+        )
+        for rank, hit in ranked
+        if hit.kind not in OF_THE_JOURNAL
+    ]
+    documents = {text.id for text in texts if text.kind == "document"}
     return MemorySearched(
         query=answered.request.query,
         scope=scope.kind.value,
@@ -239,9 +257,15 @@ def _payload(answered: AnsweredRecall, rendered: Sequence[str] | None) -> Memory
         confidences=tuple(hit.confidence for hit in hits),
         mode=answered.request.mode,
         floor=answered.floor,
-        rendered=None if rendered is None else tuple(rendered)[:MOST_HITS],
+        rendered=None if rendered is None else tuple(hit for hit in rendered if hit not in documents)[:MOST_HITS],
         asked_by=asker.token_id,
+        texts=tuple(texts),
     )
+
+
+def id_of_hit(hit: ops.Hit) -> str:
+    """The id of a hit within its kind: of the drawer or fact, else its ``entry_id``."""
+    return hit.drawer.drawer_id if hit.drawer else hit.fact.fact_id if hit.fact else hit.entry_id
 
 
 ARRIVAL_S: Final = 5.0
@@ -274,7 +298,9 @@ class Receipts:
         row = await self._find(caller.principal, request.receipt)
         if row.used is not None:
             return ops.UsedAnswer(receipt=row.receipt, counted=0, already=True)
-        held = {str(hit["entry_id"]) for hit in json.loads(row.hits)}
+        hits = json.loads(row.hits)
+        held = {str(hit["entry_id"]) for hit in hits}
+        documents = {str(hit["entry_id"]) for hit in hits if hit.get("kind") == "document"}
         chosen = held if request.entry_ids is None else set(request.entry_ids)
         if foreign := sorted(chosen - held):
             raise InvalidQuery(
@@ -282,11 +308,12 @@ class Receipts:
             )
         already = False
         if chosen:
-            entries = tuple(ReferencedEntry(entry_id=entry_id, count=1) for entry_id in sorted(chosen))
+            entries = tuple(ReferencedEntry(entry_id=entry_id, count=1) for entry_id in sorted(chosen - documents))
+            chunks = tuple(sorted(chosen & documents))
             try:
                 decided = await self._node.decide(
                     None,
-                    MemoryReferenced(entries=entries, receipt=row.receipt),
+                    MemoryReferenced(entries=entries, receipt=row.receipt, chunks=chunks),
                     f"{len(chosen)} {'memory' if len(chosen) == 1 else 'memories'} reached a prompt",
                     workspace_id=row.workspace_id,
                     entry_id=derived_id("used", 1, message_id(row.workspace_id, row.receipt)),

@@ -31,6 +31,7 @@ from ...schemas.recall.operations import (
 )
 from ...schemas.recall.render import BlockLine, PromptHit, brief_lines, fenced, render
 from ...schemas.standing.operations import Standing, State
+from ...schemas.text.injection import finding_in
 from .recall import RecallService
 
 _EMPTY_TEXTS: Final = {
@@ -122,7 +123,7 @@ async def _off_loop(memories: Sequence[PromptHit], make: Callable[[], _T]) -> _T
 def _memory(hit: RecallHit, standing_text: Callable[[Standing], str]) -> PromptHit:
     standing = getattr(hit, "standing", None)
     return PromptHit(
-        hit.entry_type,
+        _type_text(hit),
         hit.summary,
         hit.age_seconds,
         hit.score,
@@ -133,8 +134,28 @@ def _memory(hit: RecallHit, standing_text: Callable[[Standing], str]) -> PromptH
         confidence=hit.confidence,
         repeats=hit.repeats + 1,
         standing=None if standing is None else standing_text(standing),
-        entry_id=hit.entry_id,
+        entry_id=_id_text(hit),
     )
+
+
+def _type_text(hit: Hit) -> str:
+    """The type of an entry; of another memory its kind and where it is: ``document AGENT.md``."""
+    if hit.document is not None:
+        return f"document {hit.document.file}"
+    if hit.drawer is not None:
+        return f"drawer {hit.drawer.wing}/{hit.drawer.room}"
+    return "fact" if hit.fact is not None else hit.entry_type
+
+
+def _id_text(hit: Hit) -> str:
+    """The id of an entry; of another memory its kind and what it is opened by: ``document AGENT.md:12``."""
+    if hit.document is not None:
+        return f"document {hit.document.file}:{hit.document.line}"
+    if hit.drawer is not None:
+        return f"drawer {hit.drawer.drawer_id}"
+    if hit.fact is not None:
+        return f"fact {hit.fact.fact_id}"
+    return f"rule {hit.entry_id}" if hit.kind == "rule" else hit.entry_id
 
 
 def _standing_text(standing: Standing) -> str:
@@ -159,6 +180,7 @@ def _brief_hit(hit: RecallHit, line: BlockLine) -> BriefHit:
         certainty=hit.certainty,
         standing=line.standing,
         summary=line.summary,
+        kind=hit.kind,
     )
 
 
@@ -167,6 +189,8 @@ def _rendered_hit(hit: RecallHit, line: BlockLine) -> RenderedHit:
     kept = {name: getattr(hit, name) for name in Hit.model_fields if name != "summary"}
     if line.actor_redacted and hit.actor_id is not None:
         kept["actor_id"] = REDACTED
+    if why is not None or (hit.fact is not None and finding_in(f"{hit.fact.subject} {hit.fact.object}") is not None):
+        kept |= {"document": None, "drawer": None, "fact": None}
     return RenderedHit(
         **kept,
         summary=line.summary,

@@ -12,7 +12,7 @@ from ...schemas.catalogue import info_of
 from ...schemas.entries import operations as entries_ops
 from ...schemas.recall import operations as ops
 from ...schemas.recall.evidence import ReplayedHit, propose_floor
-from ...schemas.recall.operations import RecallRequest
+from ...schemas.recall.operations import ENTRIES_ALONE, RecallRequest
 from ...schemas.recall.tables import RECEIPTS, RECEIPTS_PROJECTION
 from ..desk import Caller
 from ..index.unknown_names import refuse_unknown_workspace
@@ -75,6 +75,7 @@ class Conversations:
             caller.principal,
             RecallRequest(
                 query=request.query,
+                kinds=ENTRIES_ALONE,
                 k=min(request.limit * _READ_AHEAD, _MOST),
                 scope="own",
                 agent_id=request.agent_id,

@@ -27,6 +27,7 @@ from ..context import assembling, block, layered_facts, nudges
 from ..context import use_cases as layered
 from ..context.assembling import Assembling
 from ..context.block import MemoryBlocks
+from ..context.recalled_kinds import other_kinds
 from ..desk import Desk, Handler
 from ..documents import administration, files
 from ..documents import reading as document_reading
@@ -280,6 +281,7 @@ async def make_node(
     drawers = node.put(DrawerSearch, DrawerSearch(recall.cache, analyzer, recall.queries, clock=clock))
     parts.show("drawer_index", drawers.figures)
     await start_documents(node, parts, trouble, choices)
+    recall.others = other_kinds(node)
     parts.show("context", lambda: dict(node.use(Assembling).figures()))
     after_runs = AfterRuns(node)
 

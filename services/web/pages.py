@@ -139,7 +139,7 @@ async def recall(visit: Visit) -> dict[str, Any]:
     query = visit.asked("query")
     if query is None:
         return {"answer": None}
-    fields = {name: visit.asked(name) for name in ("recipe", "mode", "agent_id", "crew_id", "scope")}
+    fields = {name: visit.asked(name) for name in ("recipe", "mode", "agent_id", "crew_id", "scope", "kinds")}
     answer = await visit.run(RECALL, query=query, k=RECALL_K, explain=True, **fields)
     shares = [abs(share) for hit in answer.hits if hit.explain for share in hit.explain.shares.values()]
     return {"answer": answer, "largest_share": max(shares, default=0.0)}

@@ -128,7 +128,7 @@ async def test_an_agent_whose_memory_is_off_searches_no_documents(stack: Stack) 
         assert (await client.search_memory("deployment Maria Postgres", min_seq=seq)).count == 0
 
 
-async def test_documents_and_entries_are_interleaved_and_name_their_origin(stack: Stack) -> None:
+async def test_documents_and_entries_are_ranked_together_and_name_their_origin(stack: Stack) -> None:
     seq = await _seeded(stack, "both")
     lead = await stack.token(Role.LEAD, "both", agent="ada", crew="red")
     plain = await stack.token(Role.AGENT, "both", agent="ada", crew="red")
@@ -139,9 +139,11 @@ async def test_documents_and_entries_are_interleaved_and_name_their_origin(stack
         found = await client.search_memory("deployment checkout", min_seq=max(seq, done.seq))
         assert found.scope == "crew_shared"
         origins = [hit.origin for hit in found.results]
-        assert origins[:4] == ["document", "entry", "document", "entry"]
+        assert origins == ["entry"] * 3 + ["document"] * 3  # the entries hold both words
+        sure = [hit.confidence or 0.0 for hit in found.results]
+        assert sure == sorted(sure, reverse=True)
         assert all((hit.file is None) == (hit.origin == "entry") for hit in found.results)
-        assert found.results[0].score == found.results[1].score == 1 / 61
+        assert found.results[0].score == found.results[3].score == 1 / 61
         with pytest.raises(NotAllowed):
             await client.search_memory("deployment", crew_id="blue")
         assert found.receipt is not None

@@ -35,8 +35,8 @@ class Logged:
 
 def answered(query: str = "what broke", mean: float = 0.5, asker: Principal = AGENT) -> AnsweredRecall:
     hits: Any = [
-        SimpleNamespace(entry_id="e1", score=0.9, confidence=0.8),
-        SimpleNamespace(entry_id="e2", score=0.1, confidence=None),
+        SimpleNamespace(entry_id="e1", score=0.9, confidence=0.8, kind=None),
+        SimpleNamespace(entry_id="e2", score=0.1, confidence=None, kind=None),
     ]
     response = RecallAnswer.model_construct(
         confidence=None,

@@ -21,6 +21,7 @@ from google.genai.types import Content, Part
 from ....schemas.api import EntryRecord
 from ....schemas.core.errors import NotFound
 from ....schemas.core.ids import is_id
+from ....schemas.recall.operations import ENTRIES_ALONE
 from ....schemas.standing.operations import State
 from ..aio import AsyncCrewJournal
 
@@ -99,7 +100,7 @@ class CrewJournalMemoryService(BaseMemoryService):  # type: ignore[misc]  # the 
         if not query.strip():
             return SearchMemoryResponse()
         scope = _scope(app_name, user_id)
-        hits = (await self._journal.recall(query, k=_RANKED, min_seq=self._seq, **self._who)).hits
+        hits = (await self._journal.recall(query, kinds=ENTRIES_ALONE, k=_RANKED, min_seq=self._seq, **self._who)).hits
         entries: list[MemoryEntry] = []
         for hit in hits:
             entry = await self._journal.get(hit.entry_id, workspace_id=self._who["workspace_id"])

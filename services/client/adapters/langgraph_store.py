@@ -32,6 +32,7 @@ from langgraph.store.base import (
 from langgraph.store.memory import InMemoryStore
 
 from ....schemas.api import EntryRecord
+from ....schemas.recall.operations import ENTRIES_ALONE
 from ....schemas.relations.rules import ITEM, slot
 from ....schemas.standing.operations import State
 from ..generated_sync import CrewJournal
@@ -166,7 +167,12 @@ class CrewJournalStore(BaseStore):
 
     def _scores(self, query: str) -> dict[str, float]:
         hits = self._journal.recall(
-            query, k=_RANKED, min_seq=self._seq, workspace_id=self._workspace_id, **self._who
+            query,
+            kinds=ENTRIES_ALONE,
+            k=_RANKED,
+            min_seq=self._seq,
+            workspace_id=self._workspace_id,
+            **self._who,
         ).hits
         return {hit.entry_id: hit.score for hit in hits}
 

@@ -59,7 +59,7 @@ LINK: Final = Asking("judge", 1_000, 32, pause_s=30.0)
 PALACE: Final = Asking("palace_compare", 4_000, 1_024, summarises=True)
 
 
-class Answer(BaseModel):
+class JudgeAnswer(BaseModel):
     """The answer; whatever else a model says is left out."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -68,7 +68,7 @@ class Answer(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """What counts of an answer: the places of the texts that contradict the new one, and what the others state."""
 
     against: frozenset[int]
@@ -92,7 +92,7 @@ def summary_of(text: str) -> str:
 class Judge(Protocol):
     """Judges which texts contradict a text."""
 
-    async def compared(self, workspace_id: str, text: str, others: Sequence[str]) -> Compared | None:
+    async def compared(self, workspace_id: str, text: str, others: Sequence[str]) -> Comparison | None:
         """What the model says; None without an answer that counts."""
         ...
 
@@ -114,7 +114,7 @@ class ChatJudge:
         self._asking = asking
         self._resumes_at = 0.0
 
-    async def compared(self, workspace_id: str, text: str, others: Sequence[str]) -> Compared | None:
+    async def compared(self, workspace_id: str, text: str, others: Sequence[str]) -> Comparison | None:
         """See ``Judge.compared``.
 
         Raises:
@@ -126,7 +126,7 @@ class ChatJudge:
             return None
         prompt = question(text, others, asking)
         try:
-            answer = await self._chat.complete(workspace_id, asking.purpose, prompt, Answer)
+            answer = await self._chat.complete(workspace_id, asking.purpose, prompt, JudgeAnswer)
         except ChatError as error:
             if isinstance(error, ChatUnavailable) and asking.pause_s is None:
                 raise
@@ -136,7 +136,7 @@ class ChatJudge:
             return None
         places = {f"d{at + 1}": at for at in range(len(others))}
         against = frozenset(places[ref.strip()] for ref in answer.contradicts if ref.strip() in places)
-        return Compared(against, summary_of(answer.summary))
+        return Comparison(against, summary_of(answer.summary))
 
     async def close(self) -> None:
         """Close the connections."""

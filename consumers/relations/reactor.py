@@ -38,7 +38,7 @@ from ...schemas.models.tables import VECTORS_PROJECTION
 from ...schemas.relations.judging import judge
 from ...schemas.relations.rules import CONTRADICTS, SIMILAR, SUPERSEDES, Sphere
 from ...schemas.relations.updates import UNRELATED_COSINE, OlderStatement, chosen, elaborates
-from ...schemas.relations.verdicts import Effect, Statement, Verdict
+from ...schemas.relations.verdicts import Consequence, Statement, Verdict
 from ...schemas.settings import CONTRADICTION_CANDIDATES, JUDGE_TIMEOUT_S, SIMILAR_EDGES, UPDATE_CANDIDATES
 from ...schemas.standing.tables import LIVE_PRIORITIES
 from ..feed.jetstream import LINK_ACK_PENDING
@@ -274,7 +274,7 @@ def _may_retire(newer: _EntryText, older: _EntryText) -> bool:
 
 def _link(fact: VectorDerived, newer: _EntryText, older: _EntryText, verdict: Verdict, reactor: str) -> LinkDerived:
     """The row of a verdict about two texts."""
-    relation = CONTRADICTS if verdict.effect is Effect.CONTRADICTS else SUPERSEDES
+    relation = CONTRADICTS if verdict.effect is Consequence.CONTRADICTS else SUPERSEDES
     since_ms = None if verdict.since_day is None else verdict.since_day * DAY_MS
     ends = (newer.entry_id, newer.seq, older.entry_id, older.seq)
     confidence, reason = verdict.confidence, verdict.reason

@@ -164,7 +164,7 @@ class Via(Answer):
     weight: float
 
 
-class DocumentPlace(Answer):
+class FoundInDocument(Answer):
     """Where a hit in a memory document is: owner (``a-<agent>``, ``c-<crew>`` or ``w``), file, headings, first line."""
 
     owner: str
@@ -173,7 +173,7 @@ class DocumentPlace(Answer):
     line: int
 
 
-class DrawerPlace(Answer):
+class FoundInDrawer(Answer):
     """Where a drawer is."""
 
     drawer_id: str
@@ -181,7 +181,7 @@ class DrawerPlace(Answer):
     room: str
 
 
-class FactPlace(Answer):
+class FoundAsFact(Answer):
     """A fact: its id, what it says, and from when until when it holds, as far as that is known."""
 
     fact_id: str
@@ -233,9 +233,9 @@ class Hit(Answer):
     explain: HitExplanation | None = None
     via: Via | None = None
     kind: HitKind | None = Field(default=None, exclude_if=_is_none)
-    document: DocumentPlace | None = Field(default=None, exclude_if=_is_none)
-    drawer: DrawerPlace | None = Field(default=None, exclude_if=_is_none)
-    fact: FactPlace | None = Field(default=None, exclude_if=_is_none)
+    document: FoundInDocument | None = Field(default=None, exclude_if=_is_none)
+    drawer: FoundInDrawer | None = Field(default=None, exclude_if=_is_none)
+    fact: FoundAsFact | None = Field(default=None, exclude_if=_is_none)
 
     @property
     def certainty(self) -> ConfidenceWord | None:

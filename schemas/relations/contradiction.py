@@ -42,7 +42,7 @@ from ..text.sentences import (
     sentences_of,
     stem,
 )
-from .verdicts import Effect, Verdict
+from .verdicts import Consequence, Verdict
 
 VERSION: Final = 1
 
@@ -100,7 +100,7 @@ def contradiction(newer: str, older: str) -> Verdict | None:
 
 
 def _verdict(confidence: float, reason: str) -> Verdict:
-    return Verdict(Effect.CONTRADICTS, confidence, reason)
+    return Verdict(Consequence.CONTRADICTS, confidence, reason)
 
 
 def _compare(newer: Sentence, older: Sentence) -> Verdict | None:

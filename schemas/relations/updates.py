@@ -30,7 +30,7 @@ from ..text.kinds import kind_of
 from ..text.languages import Language, languages
 from ..text.sentences import EVENTS, MONTHS
 from ..text.stop_words import english_stop_words, foreign_language, stop_words_of
-from .verdicts import Effect, Statement, Verdict
+from .verdicts import Consequence, Statement, Verdict
 
 VERSION: Final = 3
 
@@ -332,8 +332,8 @@ def update(
     if not updates:
         return None
     best = max(updates, key=lambda update_: (update_.retires, update_.confidence, update_.match))
-    if sum(map(_tells_more, old_parts)) >= MOST_OLD_SENTENCES and best.effect is not Effect.WITHDRAWS:
-        best = replace(best, effect=Effect.AMENDS)
+    if sum(map(_tells_more, old_parts)) >= MOST_OLD_SENTENCES and best.effect is not Consequence.WITHDRAWS:
+        best = replace(best, effect=Consequence.AMENDS)
     return best
 
 
@@ -895,7 +895,7 @@ class _Context:
             return self._as_amendment(pair, changed)
         return self._as_amendment(pair, self._restated(pair))
 
-    def _update(self, pair: _Pair, effect: Effect, confidence: float, reason: str) -> Verdict:
+    def _update(self, pair: _Pair, effect: Consequence, confidence: float, reason: str) -> Verdict:
         if self.same_speaker is False:
             confidence -= 0.03
         return Verdict(
@@ -906,7 +906,7 @@ class _Context:
         """The update; an amendment if it changes one of several items or attributes."""
         if update_ is None or not pair.changes_a_part(named=named):
             return update_
-        return replace(update_, effect=Effect.AMENDS)
+        return replace(update_, effect=Consequence.AMENDS)
 
     def _is_temporary(self, pair: _Pair) -> bool:
         """Whether the newer sentence holds for a day or a week only, and the older one beyond that."""
@@ -934,7 +934,7 @@ class _Context:
                 continue
             has = _shared(old_words, pair.old.said)
             if has >= _OWN_WORDS or (has >= _NAMED_OLD and self._near(_NEAR)):
-                update_ = self._update(pair, Effect.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
+                update_ = self._update(pair, Consequence.WITHDRAWS, 0.9, f'takes back: "{match["old"].strip()}"')
                 return self._as_amendment(pair, update_)
         return None
 
@@ -949,7 +949,9 @@ class _Context:
                 continue
             has = _shared(old_words, pair.old.said)
             if has >= _OWN_WORDS or (has >= _SAME_TOPIC and self._near(_ALIKE)):
-                return self._update(pair, Effect.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"')
+                return self._update(
+                    pair, Consequence.WITHDRAWS, 0.88, f'says that it is done: "{match["old"].strip()}"'
+                )
         return None
 
     def _turned(self, pair: _Pair) -> Verdict | None:
@@ -977,7 +979,9 @@ class _Context:
                 token.stem for token in dropped if token.is_verb
             }:
                 continue  # the older sentence says the same of it
-            update_ = self._update(pair, Effect.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"')
+            update_ = self._update(
+                pair, Consequence.REPLACES, 0.86, f'says what used to be so: "{match["old"].strip()}"'
+            )
             return replace(update_, of_attitude=old.has(old.cues.attitudes))
         return None
 
@@ -998,7 +1002,7 @@ class _Context:
                         continue
                     if self._same_subject(pair, match.start(), old_match.start()):
                         change = f"{old_match['value'].strip()} → {match['value'].strip()}"
-                        return self._update(pair, Effect.REPLACES, 0.85, f'{state.name} changed: "{change}"')
+                        return self._update(pair, Consequence.REPLACES, 0.85, f'{state.name} changed: "{change}"')
             for match in new.matches(state.ends):
                 ended_words = self._words(match["value"], new.cues)
                 for old_match in old.matches(state.holds):
@@ -1006,7 +1010,7 @@ class _Context:
                     covered = bool(ended_words) and all(_among(token, old_words) for token in ended_words)
                     if covered and self._same_subject(pair, match.start(), old_match.start()):
                         change = match["value"].strip()
-                        return self._update(pair, Effect.WITHDRAWS, 0.85, f'{state.name} ended: "{change}"')
+                        return self._update(pair, Consequence.WITHDRAWS, 0.85, f'{state.name} ended: "{change}"')
         return None
 
     def _names(self, text: str, sentence: _Sentence) -> list[_Token]:
@@ -1041,7 +1045,7 @@ class _Context:
         ] or pair.old.topic
         topical = any(_same(token, other) for token in restored for other in pair.new.topic)
         if topical and _shared(restored, pair.new.said) >= _SAME_TOPIC:
-            return self._update(pair, Effect.REINSTATES, 0.88, "says that what was withdrawn holds again")
+            return self._update(pair, Consequence.REINSTATES, 0.88, "says that what was withdrawn holds again")
         return None
 
     def _leaves(self, pair: _Pair) -> Verdict | None:
@@ -1093,7 +1097,7 @@ class _Context:
                     _is_own_choice(old) and self._is_value(pair, kept) and (not judges or new.within(new.cues.present))
                 )
                 if instead and clear:
-                    return self._update(pair, Effect.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
+                    return self._update(pair, Consequence.REPLACES, 0.85, f'gives up: "{match["old"].strip()}"')
         return None
 
     def _is_value(self, pair: _Pair, left: Sequence[_Token]) -> bool:
@@ -1165,14 +1169,14 @@ class _Context:
             slots = pair.changed_slots
             common = [token for token in pair.new.content if pair.old_has(token)]
             if slots and (common or self._near(0.5)):
-                return self._update(pair, Effect.REPLACES, 0.8, sure)
+                return self._update(pair, Consequence.REPLACES, 0.8, sure)
             return None
         mutual = _shared(pair.new.topic, pair.old.said) >= _SAME_TOPIC and (
             _shared(pair.old.topic, pair.new.said) >= _NAMED_OLD
             or (bool(pair.changed_slots) and _shared(pair.new.topic, pair.old.topic) >= _SAME_TOPIC)
         )
         if mutual and pair.new_only and (pair.have_subjects or pair.changed_slots):
-            return self._update(pair, Effect.REPLACES, 0.92, sure)
+            return self._update(pair, Consequence.REPLACES, 0.92, sure)
         return None
 
     def _negated(self, pair: _Pair) -> Verdict | None:
@@ -1229,7 +1233,7 @@ class _Context:
             return None
         if not pair.one_value_differs or not (pair.same_frame or pair.one_word_differs):
             return None
-        return self._update(pair, Effect.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
+        return self._update(pair, Consequence.REPLACES, 0.82, f'another value of the same: "{pair.shown_change}"')
 
     def _topics(self, pair: _Pair, least: float) -> bool:
         new_topic, old_topic = pair.new.topic, pair.old.topic
@@ -1327,8 +1331,8 @@ class _Pair:
         return self.new.negated != self.old.negated
 
     @property
-    def effect(self) -> Effect:
-        return Effect.REINSTATES if self.new.has(self.new.cues.again) else Effect.REPLACES
+    def effect(self) -> Consequence:
+        return Consequence.REINSTATES if self.new.has(self.new.cues.again) else Consequence.REPLACES
 
     @cached_property
     def likeness(self) -> float:

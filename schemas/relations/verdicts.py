@@ -17,7 +17,7 @@ CONFIRMED: Final = 0.9
 """Confidence of a borderline verdict that the language model confirmed."""
 
 
-class Effect(StrEnum):
+class Consequence(StrEnum):
     """The effect of a newer statement on an older one."""
 
     REPLACES = "replaces"
@@ -61,7 +61,7 @@ class Verdict:
         of_attitude: Whether somebody does not like any more what the older statement says that they like, or the reverse.
     """
 
-    effect: Effect
+    effect: Consequence
     confidence: float
     reason: str
     since_day: int | None = None
@@ -71,7 +71,7 @@ class Verdict:
     @property
     def retires(self) -> bool:
         """Whether the older statement holds no longer."""
-        return self.effect not in (Effect.AMENDS, Effect.CONTRADICTS) and self.confidence >= ACCEPTED
+        return self.effect not in (Consequence.AMENDS, Consequence.CONTRADICTS) and self.confidence >= ACCEPTED
 
     @property
     def is_borderline(self) -> bool:

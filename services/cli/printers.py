@@ -641,6 +641,22 @@ _ALWAYS: Final = 3
 """Columns of tokens that are always printed; other columns are printed if a token has a value."""
 
 
+def _erasures(answer: Mapping[str, Any]) -> None:
+    columns = ("erasure", "state", "requested", "completed", "messages", "reason")
+    rows = [
+        (
+            row["erasure_id"],
+            row["state"],
+            row["requested_at"],
+            row["completed_at"] or "",
+            row["messages"],
+            row["reason"],
+        )
+        for row in answer["erasures"]
+    ]
+    print_table(columns, rows, empty="there are no erasures")
+
+
 def _tokens(answer: Mapping[str, Any]) -> None:
     columns = (
         "token",
@@ -767,6 +783,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "activate_model": _activated,
     "drop_model": lambda it: say(f"{safe(it['model'])} {'is dropped' if it['changed'] else 'was dropped before'}"),
     "tokens": _tokens,
+    "erasures": _erasures,
     "revoke_token": lambda it: say(f"token {safe(it['token_id'])} is revoked"),
     "nudges": _nudges,
     "workspaces": _workspaces,

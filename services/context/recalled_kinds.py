@@ -21,7 +21,7 @@ from ...schemas.documents.rules import Scope, scope_of
 from ...schemas.documents.tables import CHUNK_TEXTS, DOCUMENTS_PROJECTION
 from ...schemas.facts.tables import FACT_TEXTS, FACTS_PROJECTION
 from ...schemas.palace.tables import DRAWER_TEXTS, DRAWERS_PROJECTION
-from ...schemas.recall.operations import DocumentPlace, DrawerPlace, FactPlace, RecallKind
+from ...schemas.recall.operations import FoundAsFact, FoundInDocument, FoundInDrawer, RecallKind
 from ...schemas.standing.operations import Standing, State
 from ...schemas.text.analyzer import Analyzer
 from ..desk import Caller
@@ -139,7 +139,7 @@ def _of_chunk(index: DocumentIndex, slot: int, held: frozenset[int], cut: Cut, q
             "actor_type": scope.value,
             "actor_id": name,
             "seq": 0,
-            "document": DocumentPlace(owner=owner, file=label, heading=text.label, line=text.first_line),
+            "document": FoundInDocument(owner=owner, file=label, heading=text.label, line=text.first_line),
         },
         cut,
     )
@@ -192,7 +192,7 @@ def _of_drawer(hit: RankedDrawer, held: frozenset[int], vector: Vectors | None, 
             "actor_type": drawer.author_type or "agent",
             "actor_id": drawer.author_name or None,
             "seq": 0,
-            "drawer": DrawerPlace(drawer_id=drawer.drawer_id, wing=drawer.wing, room=drawer.room),
+            "drawer": FoundInDrawer(drawer_id=drawer.drawer_id, wing=drawer.wing, room=drawer.room),
         },
         cut,
     )
@@ -262,7 +262,7 @@ def _of_fact(fact: KnownFact, held: frozenset[int], vector: Vectors | None, quer
             "actor_type": row.asserted_by_type,
             "actor_id": row.asserted_by,
             "seq": row.asserted_seq,
-            "fact": FactPlace(
+            "fact": FoundAsFact(
                 fact_id=row.fact_id,
                 subject=fact.subject,
                 predicate=row.predicate,

@@ -47,7 +47,7 @@ Slots = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
-class ShownText:
+class ShelfText:
     """A text as a hit shows it."""
 
     label: str
@@ -170,13 +170,13 @@ class Shelf:
         """What equal hits of one time are sorted by."""
         return self.name_of(slot), self.owner_of(slot), self.first_line_of(slot)
 
-    def text_of(self, slot: int) -> ShownText:
+    def text_of(self, slot: int) -> ShelfText:
         """A text and where it stands."""
         ends = self._text_ends.rows
         begin = int(ends[slot - 1]) if slot else 0
         whole = self._text.rows[begin : int(ends[slot])].tobytes().decode()
         label, _, text = whole.partition(_LINE)
-        return ShownText(label, text, self.first_line_of(slot))
+        return ShelfText(label, text, self.first_line_of(slot))
 
     def vector_of(self, slot: int) -> tuple[npt.NDArray[np.float32], int] | None:
         """A text's vector and the sequence of its fact, or None."""

@@ -234,7 +234,7 @@ def query_weights(query: Query) -> dict[int, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownText:
+class RankedText:
     """A text before it becomes part of an answer."""
 
     found: FoundText
@@ -270,15 +270,15 @@ class ShownText:
         }
 
 
-def shown_texts(texts: Sequence[FoundText], judgement: Judgement) -> list[ShownText]:
+def shown_texts(texts: Sequence[FoundText], judgement: Judgement) -> list[RankedText]:
     """The texts that have evidence, the likeliest first; what has ended is behind what counts."""
-    shown = [ShownText(texts[at], round(judgement.confidence[at], 3), judgement.reasons[at]) for at in judgement.kept]
+    shown = [RankedText(texts[at], round(judgement.confidence[at], 3), judgement.reasons[at]) for at in judgement.kept]
     return sorted(shown, key=lambda hit: (hit.found.last, -hit.confidence, -hit.found.ts_ms, hit.found.id))
 
 
 def ranked_together(
-    entries: Sequence[Shown], texts: Sequence[ShownText], analyzer: Analyzer, k: int
-) -> list[Shown | ShownText]:
+    entries: Sequence[Shown], texts: Sequence[RankedText], analyzer: Analyzer, k: int
+) -> list[Shown | RankedText]:
     """The best ``k`` of both, best first: the likelier one first, of equal ones the entry.
 
     An entry counts as the likeliest of those from its place on, so that entries keep their order, in which neighbours
@@ -297,7 +297,7 @@ def ranked_together(
     likely.reverse()
     counting = [hit for hit in texts if not hit.found.last]
     ended = texts[len(counting) :]
-    merged: list[Shown | ShownText] = []
+    merged: list[Shown | RankedText] = []
     at = 0
     for hit in counting:
         while at < len(entries) and likely[at] >= hit.confidence:
@@ -307,21 +307,21 @@ def ranked_together(
     return _without_repeats([*merged, *entries[at:], *ended], analyzer, k)
 
 
-def _without_repeats(hits: Sequence[Shown | ShownText], analyzer: Analyzer, k: int) -> list[Shown | ShownText]:
-    kept: list[Shown | ShownText] = []
+def _without_repeats(hits: Sequence[Shown | RankedText], analyzer: Analyzer, k: int) -> list[Shown | RankedText]:
+    kept: list[Shown | RankedText] = []
     compared: list[ComparedText] = []
     for hit in hits:
         if len(kept) == k:
             break
-        is_text = isinstance(hit, ShownText)
-        text = ComparedText(hit.found.summary if isinstance(hit, ShownText) else text_of(hit.record), analyzer)
+        is_text = isinstance(hit, RankedText)
+        text = ComparedText(hit.found.summary if isinstance(hit, RankedText) else text_of(hit.record), analyzer)
         same = None
         if _standing(hit) is None:
             same = next(
                 (
                     at
                     for at, other in enumerate(kept)
-                    if (is_text or isinstance(other, ShownText))
+                    if (is_text or isinstance(other, RankedText))
                     and _standing(other) is None
                     and (_derived(hit, other) or compared[at].repeats(text))
                 ),
@@ -335,24 +335,24 @@ def _without_repeats(hits: Sequence[Shown | ShownText], analyzer: Analyzer, k: i
     return kept
 
 
-def _with_repeats(hit: Shown | ShownText, more: int) -> Shown | ShownText:
-    if isinstance(hit, ShownText):
-        return ShownText(hit.found, hit.confidence, hit.reason, hit.repeats + more)
+def _with_repeats(hit: Shown | RankedText, more: int) -> Shown | RankedText:
+    if isinstance(hit, RankedText):
+        return RankedText(hit.found, hit.confidence, hit.reason, hit.repeats + more)
     return hit._replace(repeats=hit.repeats + more)
 
 
-def _standing(hit: Shown | ShownText) -> Standing | None:
-    return hit.found.standing if isinstance(hit, ShownText) else hit.standing
+def _standing(hit: Shown | RankedText) -> Standing | None:
+    return hit.found.standing if isinstance(hit, RankedText) else hit.standing
 
 
-def _derived(hit: Shown | ShownText, other: Shown | ShownText) -> bool:
+def _derived(hit: Shown | RankedText, other: Shown | RankedText) -> bool:
     """Whether one of two hits was taken from the other, such as a fact from a drawer."""
     return bool(_ids(hit) & _sources(other) or _ids(other) & _sources(hit))
 
 
-def _ids(hit: Shown | ShownText) -> set[str]:
-    return {hit.found.id} if isinstance(hit, ShownText) else {hit.record.entry_id}
+def _ids(hit: Shown | RankedText) -> set[str]:
+    return {hit.found.id} if isinstance(hit, RankedText) else {hit.record.entry_id}
 
 
-def _sources(hit: Shown | ShownText) -> frozenset[str]:
-    return hit.found.sources if isinstance(hit, ShownText) else frozenset()
+def _sources(hit: Shown | RankedText) -> frozenset[str]:
+    return hit.found.sources if isinstance(hit, RankedText) else frozenset()

@@ -58,7 +58,7 @@ from .kinds import (
     LEAST_FOUND,
     NOTHING_FOUND,
     OtherKinds,
-    ShownText,
+    RankedText,
     TextQuery,
     ranked_together,
     shown_texts,
@@ -323,7 +323,7 @@ class RecallService:
             if wanted >= SEARCHED_MOST:
                 break
             wanted = min(DEEPER * wanted, SEARCHED_MOST)
-        shown_hits: list[Shown | ShownText] = [*direct]
+        shown_hits: list[Shown | RankedText] = [*direct]
         best_text: float | None = None
         if found.texts:
             frequencies = Counter(result.lexical.frequencies)
@@ -349,7 +349,7 @@ class RecallService:
             receipt=None,
             hits=[_fields(hit, now_ms, with_kind=others is not None) for hit in shown_hits],
             confidence=max((sure for sure in (judgement.answer, best_text) if sure is not None), default=None),
-            no_evidence=not judgement.kept and not any(isinstance(hit, ShownText) for hit in shown_hits),
+            no_evidence=not judgement.kept and not any(isinstance(hit, RankedText) for hit in shown_hits),
             recipe=recipe.name,
             scope=scope.kind.value,
             model=None if embedded is None else embedded.model,
@@ -400,7 +400,7 @@ class RecallService:
         return [(seq, ts_ms, record or fetched.get(seq)) for seq, ts_ms, record in shown]
 
 
-def _fields(hit: Shown | ShownText, now_ms: int, *, with_kind: bool) -> dict[str, Any]:
+def _fields(hit: Shown | RankedText, now_ms: int, *, with_kind: bool) -> dict[str, Any]:
     fields = hit.fields(now_ms)
     if with_kind and isinstance(hit, Shown):
         fields["kind"] = "rule" if hit.record.entry_type == RuleLearned.ENTRY_TYPE else "entry"

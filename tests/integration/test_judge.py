@@ -13,7 +13,7 @@ from support.stack import until
 
 from crew_journal.consumers.adapters.chat import OllamaChat
 from crew_journal.consumers.reacting.llm_calls import MeteredChat
-from crew_journal.consumers.relations.judge import LINK, ChatJudge, Compared, question
+from crew_journal.consumers.relations.judge import LINK, ChatJudge, Comparison, question
 from crew_journal.consumers.relations.reactor import LinkFinder
 from crew_journal.schemas.core.envelope import LinkDerived, VectorDerived
 from crew_journal.schemas.core.ports import NearQuery, NearText, Published
@@ -149,9 +149,9 @@ class FixedJudge:
         self.verdict = verdict
         self.asked = 0
 
-    async def compared(self, workspace_id: str, text: str, others: Sequence[str]) -> Compared | None:
+    async def compared(self, workspace_id: str, text: str, others: Sequence[str]) -> Comparison | None:
         self.asked += 1
-        return None if self.verdict is None else Compared(frozenset({0} if self.verdict else ()), "")
+        return None if self.verdict is None else Comparison(frozenset({0} if self.verdict else ()), "")
 
     async def close(self) -> None:
         return None

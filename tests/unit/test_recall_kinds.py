@@ -17,7 +17,7 @@ from crew_journal.services.recall.arranging import Shown
 from crew_journal.services.recall.asking import Query, query_of
 from crew_journal.services.recall.calibration import known_calibration
 from crew_journal.services.recall.evidence import judged_texts, texts_as_rivals
-from crew_journal.services.recall.kinds import FoundText, ShownText, ranked_together, shown_texts
+from crew_journal.services.recall.kinds import FoundText, RankedText, ranked_together, shown_texts
 
 ANALYZER = Analyzer(Stemmer.Stemmer)
 MODEL = "all-MiniLM-L6-v2"
@@ -30,8 +30,8 @@ def text(kind: Any, identity: str, words: str, query: Query | None = None, **mor
     return FoundText(kind, identity, words, held, **parts)
 
 
-def shown(kind: Any, identity: str, words: str, confidence: float, **more: Any) -> ShownText:
-    return ShownText(text(kind, identity, words, **more), confidence, "same words")
+def shown(kind: Any, identity: str, words: str, confidence: float, **more: Any) -> RankedText:
+    return RankedText(text(kind, identity, words, **more), confidence, "same words")
 
 
 def entry(identity: str, words: str, confidence: float, standing: Standing | None = None) -> Shown:
@@ -56,7 +56,7 @@ def entry(identity: str, words: str, confidence: float, standing: Standing | Non
 
 
 def ids(hits: Any) -> list[str]:
-    return [hit.found.id if isinstance(hit, ShownText) else hit.record.entry_id for hit in hits]
+    return [hit.found.id if isinstance(hit, RankedText) else hit.record.entry_id for hit in hits]
 
 
 def query(words: str, vector: Any = None) -> Query:

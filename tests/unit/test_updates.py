@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.relations.updates import OlderStatement, chosen, update
-from crew_journal.schemas.relations.verdicts import Effect, Statement
+from crew_journal.schemas.relations.verdicts import Consequence, Statement
 from crew_journal.schemas.text.dates import days_from_civil
 
 MAY_4 = days_from_civil(2026, 5, 4)  # a Monday
@@ -189,7 +189,7 @@ def test_a_withdrawal_retires_without_another_value() -> None:
         Statement("There is a parking ban in the yard from Monday."),
     )
     assert found is not None
-    assert (found.effect, found.retires) == (Effect.WITHDRAWS, True)
+    assert (found.effect, found.retires) == (Consequence.WITHDRAWS, True)
 
 
 def test_what_was_withdrawn_is_reinstated_by_retiring_the_withdrawal() -> None:
@@ -199,7 +199,7 @@ def test_what_was_withdrawn_is_reinstated_by_retiring_the_withdrawal() -> None:
         cosine=0.8,
     )
     assert found is not None
-    assert (found.effect, found.retires) == (Effect.REINSTATES, True)
+    assert (found.effect, found.retires) == (Consequence.REINSTATES, True)
 
 
 @pytest.mark.parametrize(

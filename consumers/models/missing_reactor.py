@@ -37,7 +37,9 @@ from ...schemas.core.subjects import Family
 from ...schemas.core.texts import TextKind
 from ...schemas.core.timestamps import to_ms
 from ...schemas.documents.tables import CHUNK_VECTORS_PROJECTION
+from ...schemas.entries.events import ErasureCompleted
 from ...schemas.entries.tables import ENTRIES_PROJECTION
+from ...schemas.erasure.tables import ERASURES_PROJECTION
 from ...schemas.facts.events import EntityNamed, FactAsserted, FactEnded
 from ...schemas.models.events import MODEL_DECISIONS
 from ...schemas.models.tables import VECTORS_PROJECTION, active_in, read_active_models
@@ -50,7 +52,15 @@ from ..reacting.sweeping import SweepReactor, Swept, Tick
 from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from .embed_batch import TEXTS_VERSION, Embedded, Failed, Missing, embed_in_pieces
 from .embed_reactor import EmbedReactor, durable_name
-from .missing_rows import count_missing, known, missing_after, missing_texts, wanted_in, workspaces_with_texts
+from .missing_rows import (
+    count_missing,
+    generation_of_texts,
+    known,
+    missing_after,
+    missing_texts,
+    wanted_in,
+    workspaces_with_texts,
+)
 
 # What the embed reactor will come to by itself, so that an index sweep leaves it alone and nothing else.
 
@@ -307,8 +317,10 @@ _WRITES: Final = (
     FactAsserted,
     FactEnded,
     EntityNamed,
+    ErasureCompleted,
 )
-"""What makes or brings back texts that may lack a vector, beside writes of documents."""
+"""What makes or brings back texts that may lack a vector, beside writes of documents; an erasure takes the vector of a text
+that also stands elsewhere, and leaves parts of documents that are texts of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +346,7 @@ class EmbedChunksReactor(ViewsReactor):
     description = "writes of documents, drawers and facts whose texts are to be embedded"
     needs = (
         *sorted({kind.table.view for kind in TEXT_KINDS}),
+        ERASURES_PROJECTION,
         ENTRIES_PROJECTION,
         CHUNK_VECTORS_PROJECTION,
         VECTORS_PROJECTION,
@@ -377,7 +390,9 @@ class EmbedChunksReactor(ViewsReactor):
             embedder = self._context.embedder_for(name)
             if embedder is None:
                 continue  # the decision about a model that runs here comes by this durable, too
-            model = _Model(embedder, *await asyncio.to_thread(known, self._views, name))
+            generation, dim = await asyncio.to_thread(known, self._views, name)
+            generation = await asyncio.to_thread(generation_of_texts, self._views, workspace_id, generation)
+            model = _Model(embedder, generation, dim)
             after = -1
             sought = self._views, workspace_id, name
             while texts := await asyncio.to_thread(missing_texts, *sought, after, self.kinds):

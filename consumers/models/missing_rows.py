@@ -17,6 +17,7 @@ from ...schemas.core.timestamps import format_ms
 from ...schemas.documents.chunks import indexed_text
 from ...schemas.documents.tables import CHUNK_VECTORS
 from ...schemas.entries.tables import ENTRIES
+from ...schemas.erasure.tables import ERASURE_ROWS
 from ...schemas.models.rules import cap_bytes
 from ...schemas.models.tables import EMBEDDING_MODELS, EMBEDDINGS, ModelState, active_in, read_active_models
 from ...schemas.settings import EMBED_BATCH, EMBED_INPUT_BYTES
@@ -38,6 +39,7 @@ _MISSING_COUNT: Final = f"""SELECT count(*), count(*) FILTER (behind OR is_left)
 FROM (SELECT e.seq >= $mine AS behind, {_IS_LEFT} AS is_left FROM {ENTRIES} e WHERE {_WITHOUT_VECTOR})"""
 _KNOWN: Final = f"""SELECT (SELECT max(dropped_seq) FROM {EMBEDDING_MODELS} WHERE model = $1),
     (SELECT max(dim) FROM {EMBEDDINGS} WHERE model = $1 AND dim > 0)"""
+_LAST_ERASURE: Final = f"SELECT max(seq) FROM {ERASURE_ROWS} WHERE workspace_id = $1 AND state = 'completed'"
 _ADDED: Final = f"SELECT model FROM {EMBEDDING_MODELS} WHERE state = '{ModelState.ADDED.value}' ORDER BY model"
 
 
@@ -62,6 +64,15 @@ def known(views: ViewReader, model: str) -> tuple[int, int | None]:
     """A model's generation and, if the journal has vectors of it, its dimensions."""
     [(dropped, dim)] = views.rows(_KNOWN, [model])
     return int(dropped or 0), None if dim is None else int(dim)
+
+
+def generation_of_texts(views: ViewReader, workspace_id: str, generation: int) -> int:
+    """A model's generation for the texts of a workspace; each erasure begins a new one.
+
+    An erasure takes vectors of texts that remain, and the broker still knows the ids of their facts.
+    """
+    [(erased,)] = views.rows(_LAST_ERASURE, [workspace_id])
+    return max(generation, int(erased or 0))
 
 
 def wanted_in(views: ViewReader, workspace_id: str) -> list[str]:

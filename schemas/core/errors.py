@@ -97,14 +97,20 @@ class EntryTooLarge(CrewJournalError):
 
 
 class EntryConflict(CrewJournalError):
-    """The journal holds an entry with this id and different content; ``seq`` is the sequence of that entry, 0 if unknown."""
+    """The journal holds an entry with this id and different content; ``seq`` is the sequence of that entry, 0 if unknown.
+
+    ``erased`` says that the id was erased instead: nothing is stored under it, and nothing can be.
+    """
 
     title = "The id belongs to another entry"
     status = 409
 
-    def __init__(self, message: str, *, hint: str = "", field: str | None = None, seq: int = 0) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", field: str | None = None, seq: int = 0, erased: bool = False
+    ) -> None:
         super().__init__(message, hint=hint, field=field)
         self.seq = seq
+        self.erased = erased
 
 
 class PalaceFull(CrewJournalError):

@@ -24,11 +24,14 @@ class ForgetMessagesRequest(Request):
     views are made anew in the background: `erasure` shows the receipt.
     """
 
-    ids: Annotated[tuple[str, ...], Field(max_length=MAX_NAMED)] = Field(
+    ids: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=MAX_NAMED)] = Field(
         default=(), description="Ids of entries or document writes, `drawer:ID`, `fact:ID`.", examples=[["j_0190…"]]
     )
     subject: str | None = Field(
-        default=None, max_length=200, description="`data_subject_id` of a person: all of that person's messages."
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="`data_subject_id` of a person: all of that person's messages.",
     )
     reason: str = Field(min_length=1, max_length=MAX_REASON, description="The reason; it is recorded.")
     dry_run: StrictBool = Field(default=False, description="Only say what would go.")

@@ -71,6 +71,7 @@ class JournalStore:
     ) -> None:
         self._views = views
         self._writer = writer
+        self._journal = journal
         self._wait_s = wait_s
         self.enabled = enabled
         self.checks = Checks(views, journal)
@@ -116,6 +117,8 @@ class JournalStore:
     async def write(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
         """Check a draft, publish it, and return once it can be read; raises as ``Documents.write``."""
         await check_enabled(self.enabled, caller)
+        if draft.given_id:
+            self._journal.refuse_erased(caller.workspace_id, draft.write_id, "write_id")
         held = self._holding(draft.identity) if draft.given_id else nullcontext()
         async with held, self._present.writing(draft.address) as document:
             try:

@@ -24,11 +24,12 @@ import structlog
 from ...schemas.core import headers as h
 from ...schemas.core.envelope import DocumentWritten, EntryRecorded, Event
 from ...schemas.core.errors import BrokerError, FoldError, InvalidQuery, NotFound, Unavailable
-from ...schemas.core.ids import is_id, uuid7_hex
+from ...schemas.core.ids import is_id, name_key, uuid7_hex
 from ...schemas.core.ports import CommittedBatch
 from ...schemas.core.sequence_set import in_parts, ranges_of
 from ...schemas.core.timestamps import format_ms
 from ...schemas.decode import decode
+from ...schemas.documents.tables import CHUNK_VECTORS
 from ...schemas.entries.events import EXPLANATIONS, ErasureCompleted, ErasureRequested, ErasureScoped
 from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
 from ...schemas.erasure.lineage import names_of, sources_of
@@ -49,6 +50,7 @@ from ...schemas.erasure.operations import (
 )
 from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, ErasureRow
 from ...schemas.operators.rules import subject_hash
+from ...schemas.texts import TEXT_KINDS
 from ..desk import Caller
 from ..node import Answers, Node
 from ..operate.letters import workspace_of
@@ -65,12 +67,20 @@ NOT_PROVEN: Final = (
 DELETED_AT_ONCE: Final = 32
 """Deletions that wait for the broker's answer at the same time."""
 EXAMPLES: Final = 20
+NAMED_IN_ERRORS: Final = 3
 ROUNDS: Final = 5
 """Most repetitions for messages that were derived while an erasure was under way."""
 RETRY_S: Final = 5.0
 """Seconds until an erasure goes on after the broker was away or another long operation was running."""
 _SCOPED: Final = f"""SELECT payload FROM {ENTRIES} WHERE workspace_id = ? AND control AND entry_type = ?
     AND json_extract_string(payload, '$.erasure_id') = ? ORDER BY seq"""
+_TEXTS: Final = " UNION ALL ".join(
+    f"SELECT text_hash FROM {kind.table} WHERE workspace_id = $workspace" for kind in TEXT_KINDS
+)
+_WITHOUT_TEXT: Final = f"""SELECT seq FROM {CHUNK_VECTORS}
+    WHERE workspace_id = $workspace AND seq <= $until AND text_hash NOT IN ({_TEXTS}) ORDER BY seq"""
+"""Vectors of texts that are in no view: former pieces of documents, and pieces that held an erased line."""
+_TEXT_VIEWS: Final = tuple(sorted({kind.table.view for kind in TEXT_KINDS}))
 _OPEN: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE state <> 'completed' ORDER BY seq"
 _LISTED: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspace_id = ? ORDER BY seq DESC"
 _log = structlog.get_logger(__name__)
@@ -119,7 +129,9 @@ class ErasureScope:
         subject: Keyed hash of the person whose messages go; None for none.
         sequences: Of the messages in scope.
         ids: Ids of entries and document writes among them.
-        seeds: Ids of those that were named, or are the person's.
+        seeds: Ids of those that were named.
+        asked: The names in the request.
+        found: Those of them that messages bear.
         by_type: Number of messages by type.
         examples: The first of them.
     """
@@ -129,6 +141,8 @@ class ErasureScope:
     sequences: set[int] = field(default_factory=set)
     ids: set[str] = field(default_factory=set)
     seeds: list[str] = field(default_factory=list)
+    asked: frozenset[str] = frozenset()
+    found: set[str] = field(default_factory=set)
     by_type: Counter[str] = field(default_factory=Counter)
     examples: list[ErasureExample] = field(default_factory=list)
     read_to: int = 0
@@ -197,25 +211,23 @@ class Erasures(Part):
 
         Raises:
             InvalidQuery: If neither ids nor a person are named.
-            NotFound: If there is no such message.
+            NotFound: If an id names no message, or the person has none.
         """
         if not request.ids and request.subject is None:
             raise InvalidQuery("nothing is named to erase", hint="send ids, or a subject", field="ids")
         subject = None
         if request.subject is not None:
             subject = subject_hash(self._node.subject_key, caller.workspace_id, request.subject)
-        scope = ErasureScope(set(request.ids), subject)
+        scope = ErasureScope(set(request.ids), subject, asked=frozenset(request.ids))
         await self._read(caller.workspace_id, scope)
-        if not scope.sequences:
-            named = ", ".join(request.ids[:3]) or f"subject {request.subject}"
-            raise NotFound(f"no message of workspace {caller.workspace_id} is called {named}", field="ids")
+        self._check_found(caller.workspace_id, request, scope)
         if request.dry_run:
             return self._answer(scope, None, None)
         erasure_id = f"x_{uuid7_hex()}"
         self._node.journal.bar(caller.workspace_id, scope.ids)
         payload = ErasureRequested(
             erasure_id=erasure_id,
-            entry_ids=() if subject is not None and not request.ids else tuple(dict.fromkeys(scope.seeds)),
+            entry_ids=tuple(dict.fromkeys(scope.seeds)),
             subject_hash=subject,
             reason=request.reason,
         )
@@ -228,6 +240,21 @@ class Erasures(Part):
         )
         self._begin(erasure_id, self._run(caller.workspace_id, erasure_id, scope, sorted(scope.sequences)))
         return self._answer(scope, erasure_id, decided.seq)
+
+    def _check_found(self, workspace_id: str, request: ForgetMessagesRequest, scope: ErasureScope) -> None:
+        """Refuse a request that names what is not there: who mistypes an id must not believe that it was erased."""
+        missing = [name for name in request.ids if name not in scope.found]
+        if missing:
+            erased = [name for name in missing if name_key((workspace_id, name)) in self._node.journal.erased]
+            message = f"no message of workspace {workspace_id} is called {', '.join(missing[:NAMED_IN_ERRORS])}"
+            hint = "name entries and writes of documents by their ids, a drawer as drawer:ID, a fact as fact:ID"
+            if erased:
+                hint = f"{', '.join(erased[:NAMED_IN_ERRORS])}: erased already, `crew-journal erasures` shows when"
+            raise NotFound(message, hint=hint, field="ids")
+        if not scope.sequences:
+            hint = "the name must be exactly the `data_subject_id` of the person's messages"
+            message = f"no message of workspace {workspace_id} has the subject {request.subject}"
+            raise NotFound(message, hint=hint, field="subject")
 
     @staticmethod
     def _answer(scope: ErasureScope, erasure_id: str | None, seq: int | None) -> ForgetMessagesAnswer:
@@ -287,11 +314,16 @@ class Erasures(Part):
         if kind in _OWN_TYPES:
             return
         own = names_of(event)
-        named = not scope.names.isdisjoint(own) or self._is_of(scope, event, hashes)
-        if not named and scope.names.isdisjoint(sources_of(event)):
+        if (
+            scope.names.isdisjoint(own)
+            and not self._is_of(scope, event, hashes)
+            and scope.names.isdisjoint(sources_of(event))
+        ):
             return
+        asked = scope.asked.intersection(own)
+        scope.found |= asked
         scope.names.update(own)
-        scope.add(event.seq, own[0] if own else None, kind, named=named)
+        scope.add(event.seq, own[0] if own else None, kind, named=bool(asked))
 
     def _is_of(self, scope: ErasureScope, event: Event, hashes: dict[str, bool]) -> bool:
         """Whether a message is about the person."""
@@ -350,6 +382,9 @@ class Erasures(Part):
         async with self._alone:
             for _ in range(ROUNDS):
                 fresh += await self._patiently(lambda: self._read(workspace_id, scope))
+                left = await self._without_text(workspace_id, scope)
+                counts["vectors_of_no_text"] += len(left)
+                fresh = sorted({*fresh, *left})
                 if not fresh and counts["views"]:
                     break
                 if fresh:
@@ -373,6 +408,19 @@ class Erasures(Part):
                 )
             )
         _log.info("erasure_completed", erasure_id=erasure_id, messages=counts["messages"])
+
+    async def _without_text(self, workspace_id: str, scope: ErasureScope) -> list[int]:
+        """Take in the vectors of texts that no view holds; returns the sequences of those that are new.
+
+        A piece of a document is made of several writes, but its vector names only one of them.
+        """
+        views = self._node.views
+        params = {"workspace": workspace_id, "until": views.view_seq(*_TEXT_VIEWS)}
+        found = [int(seq) for (seq,) in await asyncio.to_thread(views.rows, _WITHOUT_TEXT, params)]
+        fresh = [seq for seq in found if seq not in scope.sequences]
+        for seq in fresh:
+            scope.add(seq, None, "chunkvector", named=False)
+        return fresh
 
     async def _announce(self, workspace_id: str, erasure_id: str, scope: ErasureScope, fresh: Sequence[int]) -> None:
         """Record which messages are erased, and wait until the views know it: their gaps are then explained."""
@@ -426,7 +474,10 @@ def _take_unreadable(scope: ErasureScope, message: ErasableMessage, workspace_id
     """A message that can not be folded belongs to the scope if its header names an erased id."""
     entry_id = (message.headers or {}).get(h.ENTRY_ID)
     if entry_id is not None and entry_id in scope.names and workspace_of(message.subject) == workspace_id:
-        scope.add(message.seq, entry_id, "unreadable", named=True)
+        asked = entry_id in scope.asked
+        if asked:
+            scope.found.add(entry_id)
+        scope.add(message.seq, entry_id, "unreadable", named=asked)
 
 
 def _kind(event: Event) -> str:

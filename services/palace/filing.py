@@ -96,7 +96,9 @@ class PalaceFiling:
         )
         try:
             return await self._file(caller, filed)
-        except EntryConflict:  # another node recorded it first, with another name or place
+        except EntryConflict as conflict:  # another node recorded it first, with another name or place
+            if conflict.erased:
+                raise
             return _answer(filed, "already filed")
 
     async def put(self, caller: Caller, request: ops.PutDrawerRequest) -> AddDrawerAnswer:
@@ -226,7 +228,14 @@ class PalaceFiling:
                     )
                 return _answer(known.row, f"already filed in {known.row.wing}/{known.row.room}")
             await self._check_room(caller)
-            seq = await self._record(caller, filed, "is filed", filed.drawer_id, filing_id(caller, filed, known))
+            name = filed.drawer_id
+            try:
+                seq = await self._record(caller, filed, "is filed", name, filing_id(caller, filed, known))
+            except EntryConflict as conflict:
+                if conflict.erased:
+                    conflict.message = f"the drawer {name} was erased, and cannot be filed again"
+                    conflict.hint = "to keep the text after all, file it in another room or under another id"
+                raise
         return _answer(filed, f"filed in {filed.wing}/{filed.room}", seq)
 
     async def _check_room(self, caller: Caller) -> None:
@@ -332,7 +341,14 @@ class PalaceImport:
                     outcome = "no_room"
                 left -= outcome == "added"
                 if outcome in ("added", "replaced") and not request.dry_run:
-                    seq = await self._file(caller, stored_drawer, known, request.imported_from, outcome == "replaced")
+                    try:
+                        filed = await self._file(
+                            caller, stored_drawer, known, request.imported_from, outcome == "replaced"
+                        )
+                        seq = seq if filed is None else filed
+                    except EntryConflict:  # it was erased here
+                        left += outcome == "added"
+                        outcome = "deleted_here"
                 answer = ImportedDrawerAnswer(drawer_id=stored_drawer.drawer_id, outcome=outcome)
                 outcomes.setdefault(stored_drawer.drawer_id, answer)
             if seq is not None:
@@ -352,7 +368,9 @@ class PalaceImport:
             entry_id = filing_id(caller, filed, known)
             summary = f"{drawer.drawer_id} is imported"
             decided = await self._node.decide(caller, filed, summary, entry_id=entry_id, **caller.author_fields)
-        except EntryConflict:  # another node recorded it first
+        except EntryConflict as conflict:  # another node recorded it first
+            if conflict.erased:
+                raise
             return None
         return decided.seq
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.minilm import minilm_cache
 from support.running import running_node
 
 from crew_journal.services.erasure.use_cases import Erasures
@@ -159,3 +160,80 @@ async def test_erasure_interrupted_by_the_end_of_the_node_is_completed_at_the_ne
         receipt = await ask.completed(begun["erasure_id"])
         assert receipt["messages"] >= begun["messages"]  # a reactor may have derived more meanwhile
         assert await ask.traces() == {"files": {}, "views": {}}
+
+
+async def test_forget_with_an_id_that_is_not_there_erases_nothing_and_names_it(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, asking(node) as ask:
+        note, drawer = await planted(ask)
+        for mistyped in ("j_mistyped", drawer.removeprefix("drawer:")):
+            ids = [note, mistyped]
+            answer = await ask.client.post("/v1/admin/forget", json={"ids": ids, "reason": "r"})
+            assert answer.status_code == httpx.codes.NOT_FOUND
+            assert mistyped in answer.text
+            assert "drawer:ID" in answer.text
+        assert (await ask.get("/v1/admin/erasures"))["erasures"] == []
+        for empty in ({"ids": [""]}, {"subject": ""}):
+            answer = await ask.client.post("/v1/admin/forget", json={**empty, "reason": "r"})
+            assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+
+
+async def test_retries_of_an_erased_write_and_an_erased_drawer_are_refused(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, asking(node) as ask:
+        write = {"tier": "AGENT", "agent_id": "a1", "crew_id": "c1", "mode": "append", "write_id": "w_erased"}
+        await ask.post("/memory/write", content=f"- {CANARY}", **write)
+        text = {"wing": "people", "room": "ana", "content": f"Ana said {CANARY} at the door"}
+        drawer = (await ask.post("/v1/palace/drawers", **text))["drawer_id"]
+        begun = await ask.post("/v1/admin/forget", ids=["w_erased", f"drawer:{drawer}"], reason="r")
+        await ask.completed(begun["erasure_id"])
+
+        retried = await ask.client.post("/memory/write", json={"content": f"- {CANARY}", **write})
+        filed = await ask.client.post("/v1/palace/drawers", json=text)
+        imported = await ask.post("/v1/palace/import", drawers=[{"drawer_id": drawer, **text}], imported_from="x")
+
+        assert (retried.status_code, filed.status_code) == (httpx.codes.CONFLICT, httpx.codes.CONFLICT)
+        assert "erased" in retried.text
+        assert "erased" in filed.text
+        assert [answer["outcome"] for answer in imported["drawers"]] == ["deleted_here"]
+        assert await ask.traces() == {"files": {}, "views": {}}
+
+
+VECTORS = "SELECT count(*) FROM memory_chunk_vectors WHERE dim > 0"
+WITHOUT_TEXT = f"""{VECTORS} AND text_hash NOT IN (
+    SELECT text_hash FROM chunk_texts UNION ALL SELECT text_hash FROM drawer_texts)"""
+WITHOUT_VECTOR = """SELECT count(*) FROM (SELECT text_hash FROM chunk_texts UNION ALL SELECT text_hash FROM drawer_texts) t
+    WHERE text_hash NOT IN (SELECT text_hash FROM memory_chunk_vectors)"""
+
+
+async def test_erasure_takes_vectors_without_a_text_and_embeds_again_what_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Erasures] = []
+
+    async def start(part: Erasures, begin: Any = Erasures.start) -> None:
+        started.append(part)
+        await begin(part)
+
+    async def until(sql: str, wanted: int) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while await asyncio.to_thread(started[0]._node.views.rows, sql) != [(wanted,)]:  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+
+    monkeypatch.setattr(Erasures, "start", start)
+    running = running_node(tmp_path / "data", embedder="minilm", cache_dir=minilm_cache().parent)
+    async with running as node, asking(node) as ask:
+        write = {"tier": "AGENT", "agent_id": "a1", "crew_id": "c1", "mode": "append"}
+        await ask.post("/memory/write", content=f"- the word {CANARY} opens the door", write_id="w_1", **write)
+        await until(VECTORS, 1)
+        await ask.post("/memory/write", content="- roses are pruned in March", write_id="w_2", **write)
+        await until(VECTORS, 2)  # the second is that of both lines, and names the write of the last
+        twin = {"room": "same", "content": "a twin text about lanterns"}
+        drawers = [await ask.post("/v1/palace/drawers", wing=wing, **twin) for wing in ("barn", "stable")]
+        await until(VECTORS, 3)
+        for name in ("w_1", f"drawer:{drawers[0]['drawer_id']}"):
+            begun = await ask.post("/v1/admin/forget", ids=[name], reason="asked by Ana")
+            await ask.completed(begun["erasure_id"])
+            await until(WITHOUT_TEXT, 0)
+            await until(WITHOUT_VECTOR, 0)
+        await until(VECTORS, 2)
+        verified = await ask.client.post("/v1/admin/verify")
+        assert '"equal": true' in verified.text.replace('":true', '": true')

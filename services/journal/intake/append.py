@@ -217,7 +217,7 @@ class Journal:
         firsts = [batch[index] for index in first_of.values()]
         given = [accepted for accepted in firsts if accepted.given_id]
         for accepted in given if self.erased else ():
-            self._refuse_erased(accepted)
+            self.refuse_erased(accepted.workspace_id, accepted.entry_id)
         async with self._holding([accepted.identity for accepted in given]):
             with_known = zip(given, self._known_all(given), strict=True)
             settled = {accepted.identity: (known, True) for accepted, known in with_known if known is not None}
@@ -276,11 +276,15 @@ class Journal:
         """Treat the credentials in a text of a document or drawer; in mode ``block`` the caller must refuse the text."""
         return await self._secrets.text(workspace_id, text)
 
-    def _refuse_erased(self, accepted: Accepted) -> None:
-        if name_key((accepted.workspace_id, accepted.entry_id)) in self.erased:
-            raise EntryConflict(
-                f"the id {accepted.entry_id} was erased", hint="an erased id cannot be used again", field="id"
-            )
+    def refuse_erased(self, workspace_id: str, name: str, field: str = "id") -> None:
+        """Refuse the id of an entry or document write that was erased.
+
+        Raises:
+            EntryConflict: If it was.
+        """
+        if self.erased and name_key((workspace_id, name)) in self.erased:
+            hint = "an erased id cannot be used again"
+            raise EntryConflict(f"the id {name} was erased", hint=hint, field=field, erased=True)
 
     def bar(self, workspace_id: str, ids: Iterable[str]) -> None:
         """Refuse entries with these ids from now on."""
@@ -289,8 +293,7 @@ class Journal:
             self._recent.pop(message_id(workspace_id, entry_id), None)
 
     async def _append_given(self, accepted: Accepted) -> Appended:
-        if self.erased:
-            self._refuse_erased(accepted)
+        self.refuse_erased(accepted.workspace_id, accepted.entry_id)
         identity, in_hand = accepted.identity, self._in_hand
         while identity in in_hand:  # as ``_holding``, which costs 3 µs
             await self._freed(identity)

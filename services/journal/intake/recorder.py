@@ -31,3 +31,7 @@ class Recorder(Protocol):
 
 class ScrubbingRecorder(Recorder, Scrubs, Protocol):
     """A recorder that also removes credentials from texts that are stored elsewhere or from which an id is made."""
+
+    def refuse_erased(self, workspace_id: str, name: str, field: str = "id") -> None:
+        """Raise ``EntryConflict`` for an id that was erased."""
+        ...

@@ -97,14 +97,14 @@ def print_recall(answer: Mapping[str, Any]) -> None:
 
 
 def _what(hit: Mapping[str, Any]) -> str:
-    """Type, author and id of an entry; of another memory its kind, author and where it is."""
+    """Type, author and the id that ``used`` takes; of another memory also where it is, as ``forget`` takes it."""
     if document := hit.get("document"):
-        return f"document  {who_of(hit)}  {document['file']}:{document['line']}"
+        return f"document {document['file']}  {who_of(hit)}  {hit['entry_id']}"
     if drawer := hit.get("drawer"):
-        return f"drawer  {who_of(hit)}  {drawer['drawer_id']}"
+        return f"drawer:{drawer['drawer_id']}  {who_of(hit)}  {hit['entry_id']}"
     if fact := hit.get("fact"):
         until = "".join(f" {word} {fact[name]}" for name, word in _VALID.items() if fact[name])
-        return f"fact{until}  {who_of(hit)}  {fact['fact_id']}"
+        return f"fact:{fact['fact_id']}{until}  {who_of(hit)}  {hit['entry_id']}"
     return f"{hit['entry_type']}  {who_of(hit)}  {hit['entry_id']}"
 
 

@@ -224,7 +224,6 @@ class Erasures(Part):
         if request.dry_run:
             return self._answer(scope, None, None)
         erasure_id = f"x_{uuid7_hex()}"
-        self._node.journal.bar(caller.workspace_id, scope.ids)
         payload = ErasureRequested(
             erasure_id=erasure_id,
             entry_ids=tuple(dict.fromkeys(scope.seeds)),
@@ -238,6 +237,7 @@ class Erasures(Part):
             ERASURES_PROJECTION,
             entry_id=erasure_id,
         )
+        self._node.journal.bar(caller.workspace_id, scope.ids)
         self._begin(erasure_id, self._run(caller.workspace_id, erasure_id, scope, sorted(scope.sequences)))
         return self._answer(scope, erasure_id, decided.seq)
 

@@ -70,7 +70,7 @@ class FactsProjection:
     """Folds assertions and ends of facts, and names of entities."""
 
     name: ClassVar = FACTS_PROJECTION
-    version: ClassVar = 104 + text.VERSION
+    version: ClassVar = 105 + text.VERSION
     tables: ClassVar[Tables] = (KG_ENTITIES, FACTS, FACT_TEXTS, ENTITY_TEXTS)
     folds: ClassVar[tuple[type[_Said], ...]] = (
         FactAsserted,
@@ -181,6 +181,7 @@ class _Facts:
             keys.update(int(key) for (key,) in tx.rows(_FROM_DRAWERS, [drawers]))
         self.former = tx.find(FACTS, sorted(keys))
         self.written: dict[tuple[int, int], FactRow] = {}
+        self.hashes: dict[int, int] = {}  # new fact → hash of the words in which it was asserted
         self._tx = tx
         self._before = {row.key: row for row in self.former if row.until_seq is None}
         self._open = dict(self._before)
@@ -204,6 +205,7 @@ class _Facts:
         if key in self._open:
             return False
         by = event.entry
+        self.hashes[key] = hash64(said.text or f"{said.subject.name} {said.predicate} {said.object.name}")
         self._open[key] = self.written[key, event.seq] = FactRow(
             key,
             event.workspace_id,
@@ -228,7 +230,6 @@ class _Facts:
             entry_id=by.id,
             namespace=said.namespace,
             text=said.text,
-            text_hash=hash64(said.text or f"{said.subject.name} {said.predicate} {said.object.name}"),
             fact_type=said.fact_type.value,
             half_life_hours=said.half_life_hours,
             single_valued=said.single_valued,
@@ -368,7 +369,8 @@ class _Texts:
             subject, object_ = roots[fact.subject_id].name, roots[fact.object_id].name
             words = f"{names[fact.subject_id].name} {fact.predicate} {names[fact.object_id].name}"
             terms = fact_terms(self._analyzer, f"{subject} {fact.predicate} {object_} {fact.text or ''}")
-            rows[fact.key] = _fact_text(fact, fact.text or words, *terms)
+            text_hash = known[fact.key].text_hash if fact.key in known else self._facts.hashes[fact.key]
+            rows[fact.key] = _fact_text(fact, fact.text or words, text_hash, *terms)
         former = [known[key] for key in rows if key in known]
         self._tx.replace(FACT_TEXTS, list(rows.values()), former)
 
@@ -440,14 +442,14 @@ class _Texts:
         )
 
 
-def _fact_text(fact: FactRow, words: str, terms: bytes, counts: bytes) -> TextRow:
+def _fact_text(fact: FactRow, words: str, text_hash: int, terms: bytes, counts: bytes) -> TextRow:
     return TextRow(
         fact.key,
         fact.workspace_id,
         WORKSPACE_OWNER,
         fact.fact_id,
         words,
-        fact.text_hash,
+        text_hash,
         terms,
         counts,
         fact.entry_id,

@@ -30,6 +30,7 @@ from ...schemas.palace.rules import (
 from ...schemas.palace.tables import (
     ACTIVE_DRAWERS,
     DRAWER_CENTROIDS,
+    DRAWER_TEXTS,
     DRAWER_USES,
     DRAWERS,
     DRAWERS_PROJECTION,
@@ -46,8 +47,9 @@ ENRICH_FROM: Final = 3.0
 """Importance from which a drawer that no model classified gets its entities (contract of the palace, §4)."""
 SAME_SUBJECT: Final = 0.5
 """Cosine that means "about the same thing" in the rule for updates: two facts of one subject and predicate are."""
-_VECTOR: Final = f"""LEFT JOIN {CHUNK_VECTORS} AS v ON v.workspace_id = drawer.workspace_id AND v.model = ?
-        AND v.text_hash = drawer.text_hash"""
+_VECTOR: Final = f"""JOIN (
+        SELECT text.key, vector FROM {DRAWER_TEXTS} AS text JOIN {CHUNK_VECTORS} USING (workspace_id, text_hash)
+        WHERE model = ? AND dim > 0) AS v ON v.key = drawer.key"""
 _WAITING: Final = f"""SELECT drawer.drawer_id, drawer.entry_id, content, memory_type, importance, pipeline_tier, state,
         added_by, filed_ms, drawer.since_seq, coalesce(rejected, 0), coalesce(asked_alone, false),
         coalesce(linked, false)
@@ -67,7 +69,7 @@ _FADING: Final = f"""SELECT drawer.drawer_id, {IMPORTANCE_NOW}, coalesce(access_
 _LIVE: Final = f"SELECT count(*) FROM {DRAWERS} WHERE workspace_id = ? AND {LIVE_DRAWER}"
 _LABELLED: Final = f"""SELECT memory_type, drawer.drawer_id, v.vector FROM {DRAWERS} AS drawer {UPKEEP} {_VECTOR}
     WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}'
-        AND pipeline_tier = '{PipelineTier.LLM}' AND memory_type NOT IN ('', '{DIARY}') AND v.dim > 0 AND filed_ms >= ?
+        AND pipeline_tier = '{PipelineTier.LLM}' AND memory_type NOT IN ('', '{DIARY}') AND filed_ms >= ?
     QUALIFY row_number() OVER (
         PARTITION BY memory_type ORDER BY {IMPORTANCE_NOW} DESC, filed_ms DESC, drawer.drawer_id) <= {CENTROID_MOST}
     ORDER BY memory_type, drawer.drawer_id"""

@@ -43,7 +43,7 @@ from ...schemas.palace.exchanges import (
     may_answer,
 )
 from ...schemas.palace.rules import drawer_id
-from ...schemas.palace.tables import DRAWER_CENTROIDS, DRAWERS, DRAWERS_PROJECTION, LIVE_DRAWER
+from ...schemas.palace.tables import DRAWER_CENTROIDS, DRAWER_TEXTS, DRAWERS, DRAWERS_PROJECTION, LIVE_DRAWER
 from ...schemas.text.marks import agree, marks_by_kind
 from ..models.embed_batch import EmbeddableText, Embedded, embed_in_pieces
 from ..models.missing_rows import known
@@ -73,8 +73,8 @@ _SETTINGS: Final = f"SELECT workspace_id, settings FROM {WORKSPACE_SETTINGS}"
 _BETWEEN: Final = f"SELECT seq FROM {ENTRIES} WHERE {_OF_TYPE} AND seq > $after AND seq <= $until"
 _CENTROIDS: Final = f"SELECT memory_type, vector FROM {DRAWER_CENTROIDS} WHERE workspace_id = ? AND model = ?"
 _FILED: Final = f"SELECT entry_id FROM {DRAWERS} WHERE workspace_id = ? AND entry_id IN (SELECT unnest(?))"
-_SAME: Final = f"""SELECT drawer_id, text_hash FROM {DRAWERS} WHERE workspace_id = ? AND {LIVE_DRAWER}
-        AND (drawer_id IN (SELECT unnest(?)) OR text_hash IN (SELECT unnest(?::UBIGINT[])))"""
+_SAME: Final = f"""SELECT item, text_hash FROM {DRAWER_TEXTS} WHERE workspace_id = ?
+        AND (item IN (SELECT unnest(?)) OR text_hash IN (SELECT unnest(?::UBIGINT[])))"""
 _TEXTS: Final = f"""SELECT drawer_id, content FROM {DRAWERS}
     WHERE workspace_id = ? AND {LIVE_DRAWER} AND drawer_id IN (SELECT unnest(?))"""
 _LIVE: Final = f"SELECT count(*) FROM {DRAWERS} WHERE workspace_id = ? AND {LIVE_DRAWER}"

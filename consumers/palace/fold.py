@@ -360,7 +360,7 @@ class DrawersProjection:
     """Folds ``drawer.*``, and what says that drawers were read."""
 
     name: ClassVar = DRAWERS_PROJECTION
-    version: ClassVar = 6 + text.VERSION
+    version: ClassVar = 7 + text.VERSION
     tables: ClassVar[Tables] = (DRAWERS, DRAWER_TEXTS, DRAWER_USES, DRAWER_UPKEEP, DRAWER_CENTROIDS, PALACE_IDENTITIES)
     folds: ClassVar[Folds] = (DrawerFiled, *_FOLDS)
 
@@ -396,13 +396,35 @@ class DrawersProjection:
         former = {row.key: row for row in tx.find(DRAWER_TEXTS, sorted(keys))}
         for key in former.keys() - live.keys():
             tx.delete(DRAWER_TEXTS, key=key)
-        texts = {key: _text_row(row) for key, row in live.items()}
+        texts = {key: self._text_row(row, former.get(key)) for key, row in live.items()}
         changed = [row for key, row in texts.items() if row != former.get(key)]
         tx.replace(DRAWER_TEXTS, changed, [former[row.key] for row in changed if row.key in former])
 
-    def _row(self, event: EntryRecorded) -> DrawerRow:
+    def _text_row(self, row: DrawerRow, former: TextRow | None) -> TextRow:
+        if former is not None and former.text == row.content:
+            terms, counts = former.terms, former.counts
+        else:
+            terms, counts = chunk_terms(self._analyzer, row.content)
+        return TextRow(
+            row.key,
+            row.workspace_id,
+            WORKSPACE_OWNER,
+            row.drawer_id,
+            row.content,
+            hash64(row.content),
+            terms,
+            counts,
+            row.entry_id,
+            row.filed_ms,
+            row.since_seq,
+            place=f"{row.wing}/{row.room}",
+            last_line=row.content.count("\n") + 1,
+            importance=row.importance,
+        )
+
+    @staticmethod
+    def _row(event: EntryRecorded) -> DrawerRow:
         filed = payload_of(event, DrawerFiled)
-        terms, counts = chunk_terms(self._analyzer, filed.content)
         return DrawerRow(
             name_key((event.workspace_id, filed.drawer_id)),
             event.workspace_id,
@@ -424,9 +446,6 @@ class DrawersProjection:
             source_file=filed.source_file,
             conversation=filed.conversation,
             filed_ms=event.published_ms if filed.filed_ms is None else filed.filed_ms,
-            text_hash=hash64(filed.content),
-            terms=terms,
-            counts=counts,
             since_seq=event.seq,
             imported_from=filed.imported_from,
             author_type=event.entry.actor_type.value,
@@ -441,25 +460,6 @@ def _named_in(event: EntryRecorded) -> Iterable[str]:
     if event.entry.entry_type.startswith("drawer."):
         yield from payload.get("drawer_ids", ())
         yield from (payload[name] for name in ("drawer_id", "into") if name in payload)
-
-
-def _text_row(row: DrawerRow) -> TextRow:
-    return TextRow(
-        row.key,
-        row.workspace_id,
-        WORKSPACE_OWNER,
-        row.drawer_id,
-        row.content,
-        row.text_hash,
-        row.terms,
-        row.counts,
-        row.entry_id,
-        row.filed_ms,
-        row.since_seq,
-        place=f"{row.wing}/{row.room}",
-        last_line=row.content.count("\n") + 1,
-        importance=row.importance,
-    )
 
 
 PROJECTION = DrawersProjection

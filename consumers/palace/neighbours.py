@@ -18,7 +18,7 @@ from ...schemas.documents.tables import CHUNK_VECTORS
 from ...schemas.models.tables import active_in, read_active_models
 from ...schemas.palace.events import LAST_MS, DrawerState
 from ...schemas.palace.rules import DIARY
-from ...schemas.palace.tables import DRAWERS, LIVE_DRAWER
+from ...schemas.palace.tables import DRAWER_TEXTS, DRAWERS, LIVE_DRAWER
 from ..reacting.backoff import doubled
 from ..reacting.pull import deliveries
 from ..reactor import ReactorContext
@@ -28,8 +28,8 @@ PATIENCE: Final = 10
 RETRY_FIRST_S, RETRY_LAST_S = 0.5, 60.0
 MORE: Final = 4
 """How many times more are asked for while too few of the nearest count."""
-_LACKING: Final = f"""SELECT min(filed_ms) FROM {DRAWERS} AS drawer
-    WHERE workspace_id = $1 AND {LIVE_DRAWER} AND NOT EXISTS (
+_LACKING: Final = f"""SELECT min(ts_ms) FROM {DRAWER_TEXTS} AS drawer
+    WHERE workspace_id = $1 AND NOT EXISTS (
         SELECT 1 FROM {CHUNK_VECTORS} AS v
         WHERE v.workspace_id = $1 AND v.model = $2 AND v.text_hash = drawer.text_hash)"""
 _NEAR: Final = f"""SELECT drawer_id, filed_ms, memory_type, state = '{DrawerState.PROCESSED}', content FROM {DRAWERS}

@@ -49,7 +49,6 @@ class FactRow(NamedTuple):
     entry_id: Annotated[str, Default("''")]  # of its ``fact.asserted``, by which uses refer to it
     namespace: Annotated[str, Default("''")]
     text: str | None  # NULL for subject, predicate and object
-    text_hash: Annotated[Seq, Default("0")]  # ``ids.hash64`` of its words, by which its vector is found
     fact_type: Annotated[str, Default("'default'")]
     half_life_hours: float | None  # NULL for that of its type
     single_valued: Annotated[bool, Default("false")]

@@ -36,9 +36,6 @@ class DrawerRow(NamedTuple):
     source_file: str
     conversation: str
     filed_ms: Ms
-    text_hash: Seq  # ``ids.hash64`` of the content, by which its vector is found in ``memory_chunk_vectors``
-    terms: bytes  # as in ``TextRow``
-    counts: bytes
     since_seq: Seq
     until_seq: Seq | None = None
     imported_from: Annotated[str, Default("''")] = ""

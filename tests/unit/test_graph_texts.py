@@ -50,7 +50,7 @@ _KNOWN: Final = """WITH known AS (FROM kg_entities WHERE until_seq IS NULL),
     named AS (SELECT e.entity_id, coalesce(r.entity_id, e.entity_id) AS root, coalesce(r.name, e.name) AS meant, e.name
         FROM known e LEFT JOIN known r ON r.entity_id = e.alias_of)"""
 FACTS_IN_WORDS: Final = f"""{_KNOWN} SELECT f.fact_id, coalesce(f.text, s.name || ' ' || predicate || ' ' || o.name),
-        s.meant || ' ' || predicate || ' ' || o.meant || ' ' || coalesce(f.text, ''), f.text_hash, f.from_ms, f.to_ms
+        s.meant || ' ' || predicate || ' ' || o.meant || ' ' || coalesce(f.text, ''), f.from_ms, f.to_ms
     FROM kg_facts f JOIN named s ON s.entity_id = f.subject_id JOIN named o ON o.entity_id = f.object_id
     WHERE f.until_seq IS NULL ORDER BY f.fact_id"""
 ENTITIES_IN_WORDS: Final = f"""{_KNOWN},
@@ -71,11 +71,22 @@ def in_words(name: str, kind: str, aliases: list[str], fact: str) -> str:
     return ". ".join(part for part in (", ".join((typed, *aliases)), fact) if part)
 
 
-def check(live: Node) -> None:
+def asserted_hashes(events: list[ControlPayload]) -> dict[str, int]:
+    """Fact → the hash of the words in which it was first asserted."""
+    hashes: dict[str, int] = {}
+    for said in events:
+        if isinstance(said, FactAsserted):
+            words = said.text or f"{said.subject.name} {said.predicate} {said.object.name}"
+            hashes.setdefault(said.fact_id, hash64(words))
+    return hashes
+
+
+def check(live: Node, folded: list[ControlPayload]) -> None:
     analyzer = Analyzer(Stemmer)
-    facts = live.store.rows("SELECT item, text, terms, text_hash, from_ms, to_ms FROM fact_texts ORDER BY item")
+    facts = live.store.rows("SELECT item, text, terms, from_ms, to_ms, text_hash FROM fact_texts ORDER BY item")
     wanted = live.store.rows(FACTS_IN_WORDS)
-    assert [(row[0], row[1], *row[3:]) for row in facts] == [(row[0], row[1], *row[3:]) for row in wanted]
+    assert [(row[0], row[1], *row[3:5]) for row in facts] == [(row[0], row[1], *row[3:]) for row in wanted]
+    assert {row[0]: row[5] for row in facts} == asserted_hashes(folded)
     for row, known in zip(facts, wanted, strict=True):
         terms = {*analyzer.terms(known[2]), *analyzer.further_terms(known[2])}
         assert np.frombuffer(row[2], "<u8").tolist() == sorted(terms)
@@ -97,7 +108,7 @@ async def test_texts_of_the_graph_are_those_of_its_rows_in_any_batching(
         for size in [*cuts, len(stream)]:
             if rest:
                 await live.host.fold(rest[:size])
-                check(live)
+                check(live, events[: len(stream) - len(rest[size:])])
             rest = rest[size:]
         assert not live.dead.parked
         cut = rows_of(live)

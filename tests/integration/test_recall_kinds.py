@@ -219,5 +219,5 @@ async def test_the_tool_and_the_command_take_kinds_and_name_them(stack: Stack) -
     out, err = await run.communicate()
     assert run.returncode == 0, err.decode()
     assert "  drawer:drawer_house_keys_" in out.decode()
-    assert "  fact  ada  t_" in out.decode()
+    assert "  fact:t_" in out.decode()
     assert "document" not in out.decode()

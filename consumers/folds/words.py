@@ -11,8 +11,10 @@ it is emptied when full, and shared by the threads of all hosts.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from struct import pack
 from typing import Any, Final
 
 import numpy as np
@@ -279,6 +281,8 @@ def _date(day: int) -> bytes:
 
 
 _MOST: Final = 2**16 - 1
+FEW_TERMS: Final = 16
+"""Up to this number of terms, sorting them in Python is faster than in numpy: 17 instead of 27 µs for 8 terms."""
 
 
 def chunk_terms(analyzer: Analyzer, text: str) -> tuple[bytes, bytes]:
@@ -293,5 +297,8 @@ def fact_terms(analyzer: Analyzer, text: str) -> tuple[bytes, bytes]:
 
 def counted_terms(keys: list[int]) -> tuple[bytes, bytes]:
     """Term keys, each once and sorted, and how often each occurs; as ``chunk_terms``."""
+    if len(keys) <= FEW_TERMS:
+        few = sorted(Counter(keys).items())
+        return pack(f"<{len(few)}Q", *(key for key, _ in few)), pack(f"<{len(few)}H", *(count for _, count in few))
     terms, counts = np.unique(np.array(keys, "<u8"), return_counts=True)
     return terms.tobytes(), np.minimum(counts, _MOST).astype("<u2").tobytes()

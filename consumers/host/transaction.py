@@ -76,6 +76,8 @@ FEW: Final = 64
 """Up to this number of rows, converting by row is faster than by column."""
 KEY: Final = "key"
 """Name of the column with the 64-bit hash of a row's name, in tables that have it."""
+FEW_KEYS: Final = 4
+"""Up to this number of keys, a parameter for each is faster than a list: 1.2 instead of 1.8 ms for one of 20,000 keys."""
 EARLY_PLANS: Final = frozenset({0, 1, 2, 4, 8, 16, 32, 64})
 PLAN_EVERY: Final = 128
 """Number of runs of an insert after which it is prepared again. Creating a temporary view or table changes the
@@ -352,7 +354,7 @@ class ProjectionTransaction:
             replaced = set(map(key_of, rows))
             rows = [*rows, *(row for row in former if key_of(row) not in replaced)]  # rows with the same hash
             keys = [getattr(row, KEY) for row in former]
-            self.execute(f"DELETE FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
+            self.execute(f"DELETE FROM {table} WHERE {_among(keys)}", keys if len(keys) <= FEW_KEYS else [keys])
         self.add(table, rows)
 
     def delete(self, table: Table[Any], **values: Any) -> None:
@@ -389,7 +391,8 @@ class ProjectionTransaction:
         """The rows with one of ``keys`` in the column ``key``; almost free if there are no such rows."""
         if not may_hold(self._con, table.name, keys):
             return []
-        rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {KEY} IN (SELECT unnest(?))", [keys])
+        params = keys if len(keys) <= FEW_KEYS else [keys]
+        rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {_among(keys)}", params)
         return [table.row(*row) for row in rows]
 
     def whole(self, table: Table[R]) -> Sequence[R]:
@@ -398,6 +401,10 @@ class ProjectionTransaction:
 
     def _changes_of(self, table: Table[Any]) -> TableChanges:
         return self._changes.setdefault(table.name, TableChanges())
+
+
+def _among(keys: Sequence[int]) -> str:
+    return f"{KEY} IN ({', '.join('?' * len(keys)) if len(keys) <= FEW_KEYS else 'SELECT unnest(?)'})"
 
 
 def _equalities(values: Mapping[str, Any]) -> str:

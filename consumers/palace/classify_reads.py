@@ -53,7 +53,7 @@ SAME_SUBJECT: Final = 0.5
 """Cosine that means "about the same thing" in the rule for updates: two facts of one subject and predicate are."""
 _VECTOR: Final = f"""JOIN (
         SELECT text.key, vector FROM {DRAWER_TEXTS} AS text JOIN {CHUNK_VECTORS} USING (workspace_id, text_hash)
-        WHERE model = ? AND dim > 0) AS v ON v.key = drawer.key"""
+        WHERE workspace_id = ? AND model = ? AND dim > 0) AS v ON v.key = drawer.key"""
 _WAITING: Final = f"""SELECT drawer.drawer_id, drawer.entry_id, content, memory_type, importance, pipeline_tier, state,
         added_by, filed_ms, drawer.since_seq, coalesce(rejected, 0), coalesce(asked_alone, false),
         coalesce(linked, false)
@@ -213,7 +213,9 @@ def new_centroids(views: ViewReader, workspace_id: str, model: str, now_ms: int)
     """The centroids of types with enough drawers that a model classified, if these drawers changed since the last time."""
     known = {row[0]: row[1] for row in views.rows(_CENTROIDS, [workspace_id, model])}
     labelled: dict[str, list[tuple[str, bytes]]] = {}
-    for memory_type, drawer_id, vector in views.rows(_LABELLED, [model, workspace_id, now_ms - CENTROID_DAYS * DAY_MS]):
+    for memory_type, drawer_id, vector in views.rows(
+        _LABELLED, [workspace_id, model, workspace_id, now_ms - CENTROID_DAYS * DAY_MS]
+    ):
         labelled.setdefault(memory_type, []).append((drawer_id, vector))
     centroids = []
     for memory_type, drawers in labelled.items():

@@ -184,7 +184,8 @@ class DenseResult:
         query: The query's vector.
         usual: (d,) float32 mean vector of all sorts of queries, for the hubness; None for none.
         cosines: (rows,) float32 cosine of every row of the matrix; None if only rows in scope were computed.
-        in_scope: (s,) float32 cosine of the rows in scope; None if there are none.
+        rows: (s,) int64 rows in scope, a sample if there are very many, whose cosines were not computed; None if they were.
+        known: (s,) float32 cosine of the rows in scope; None if there are none, or ``rows`` names them.
     """
 
     lane: Lane
@@ -193,7 +194,14 @@ class DenseResult:
     query: Vectors
     usual: Vectors | None = None
     cosines: Scores | None = None
-    in_scope: Scores | None = None
+    known: Scores | None = None
+    rows: npt.NDArray[np.integer] | None = None
+
+    def in_scope(self) -> Scores | None:
+        """(s,) float32 cosine of the rows in scope, of a sample if there are very many; None if there are none."""
+        if self.matrix is None or self.rows is None:
+            return self.known
+        return _cosines(self.matrix, self.rows, self.query)
 
     def scores_of(self, docs: Docs) -> DenseScores:
         """Cosine and importance of any documents."""
@@ -306,7 +314,7 @@ def _search_sketched(
 ) -> DenseResult:
     """As ``search_dense`` for many vectors: the likeliest ones by their sketch, ranked by their cosines.
 
-    ``in_scope`` is a sample of the cosines.
+    ``rows`` is a sample of the rows in scope.
     """
     estimated = sketch.cosines(query)
     estimated *= index.importances.rows.take(matrix.doc, mode="clip")
@@ -320,8 +328,7 @@ def _search_sketched(
     lane = Lane(docs[best].astype(np.intp), scores[best])
     sampled = live.nonzero()[0]
     sampled = sampled[:: max(1, len(sampled) // SAMPLED)]
-    in_scope = _cosines(matrix, sampled, query)
-    return DenseResult(lane, matrix, index.importances, query, usual, None, in_scope)
+    return DenseResult(lane, matrix, index.importances, query, usual, rows=sampled)
 
 
 # The lexical arm: BM25 over the hot index, under a scope.

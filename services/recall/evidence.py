@@ -428,7 +428,7 @@ def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> list[
 
 def _in_scope(result: Searched, cosines: Floats) -> Floats:
     """Standard deviations above the mean cosine of the vectors in scope; NaN if there are few."""
-    every = result.dense.in_scope if result.dense is not None else None
+    every = result.dense.in_scope() if result.dense is not None else None
     if every is None or len(every) < LEAST_VECTORS:
         return np.full(len(cosines), np.nan)
     mean = float(np.add.reduce(every)) / len(every)

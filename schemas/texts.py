@@ -1,7 +1,7 @@
 """The kinds of text that can be recalled beside entries, as the families declare them.
 
 A new kind is a table of ``TextRow`` that its fold writes and a ``TextKind`` in its family's ``tables.py``; it is then
-loaded, followed, embedded and searched without further code.
+loaded, followed, embedded and, with ``recalled``, found by recall without further code.
 """
 
 from __future__ import annotations

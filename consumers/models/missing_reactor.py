@@ -341,6 +341,7 @@ class EmbedChunksReactor(ViewsReactor):
     filter_subjects = (
         f"{Family.DOCUMENT.value}.>",
         *(f"{Family.CONTROL.value}.*.{payload.ENTRY_TYPE}" for payload in _WRITES),
+        *(subject for kind in TEXT_KINDS for subject in kind.causes),
     )
     description = "writes of documents, drawers and facts whose texts are to be embedded"
     needs = (

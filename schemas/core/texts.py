@@ -52,11 +52,16 @@ class TextKind:
         name: ``chunk``, ``drawer``, ``fact`` …
         table: Its rows.
         embedded: Whether its texts get vectors.
+        recalled: How requests name the kind where recall finds its texts by the declaration alone, such as ``tickets``; None
+            if the family has a search of its own, or its texts are no hits.
+        causes: Subjects of messages that make its texts, beside those of ``consumers/models/missing_reactor``.
     """
 
     name: str
     table: Table[TextRow]
     embedded: bool = True
+    recalled: str | None = None
+    causes: tuple[str, ...] = ()
 
 
 def text_table(name: str, projection: str) -> Table[TextRow]:

@@ -6,7 +6,7 @@ the scanners have checked: no payload, no refs, and redactions also in the hits.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, StrictBool, StrictInt, field_validator
 
@@ -15,6 +15,7 @@ from ..core.limits import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
 from ..core.operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 from ..core.timestamps import parse_ts, to_ms
 from ..standing.operations import Standing
+from ..texts import TEXT_KINDS
 from .events import HIT_ID_CHARS
 from .evidence import ConfidenceWord, confidence_word
 from .render import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
@@ -26,15 +27,29 @@ ASKED_UNKNOWN: Final = "unknown"
 Degraded = Literal["lexical-only", "no-vectors"]
 INJECT: Final = "inject"
 Mode = Literal["search", "inject"]
-RecallKind = Literal["entries", "documents", "drawers", "facts", "rules"]
-"""A kind of memory that a recall may search."""
-HitKind = Literal["entry", "document", "drawer", "fact", "rule"]
-"""The kind of a hit."""
+RECALLED_KINDS: Final = tuple(kind for kind in TEXT_KINDS if kind.recalled)
+"""Kinds of text that are found by their declaration alone."""
+RECALL_KINDS: Final = (
+    "entries",
+    "documents",
+    "drawers",
+    "facts",
+    *(str(kind.recalled) for kind in RECALLED_KINDS),
+    "rules",
+)
+_HIT_KINDS: Final = ("entry", "document", "drawer", "fact", *(kind.name for kind in RECALLED_KINDS), "rule")
+if TYPE_CHECKING:
+    RecallKind: TypeAlias = str
+    """A kind of memory that a recall may search."""
+    HitKind: TypeAlias = str
+    """The kind of a hit."""
+else:
+    RecallKind = Literal[RECALL_KINDS]
+    HitKind = Literal[_HIT_KINDS]
 HitId = Annotated[str, Field(min_length=1, max_length=HIT_ID_CHARS)]
 """``entry_id`` of a hit: the id of an entry, or ``<owner>/<file>:<line>`` of a document."""
-ENTRIES_ALONE: Final[tuple[RecallKind, ...]] = ("entries",)
+ENTRIES_ALONE: Final[tuple[Literal["entries"], ...]] = ("entries",)
 """Value of ``kinds`` with which only the journal's entries are searched, learned rules among them."""
-RECALL_KINDS: Final[tuple[RecallKind, ...]] = get_args(RecallKind)
 
 
 class RecallRequest(Request):
@@ -192,6 +207,15 @@ class FoundAsFact(Answer):
     valid_to: str | None
 
 
+class FoundAsText(Answer):
+    """A text of a further kind: what its family opens it by, whose memory it is in, and its place and headings."""
+
+    item: str
+    owner: str
+    place: str
+    label: str
+
+
 def _is_none(value: object) -> bool:
     return value is None
 
@@ -207,7 +231,7 @@ class Hit(Answer):
     of other hits with nearly the same text, which are left out.
 
     ``kind`` is absent if only entries are searched. A hit that is not an entry says where it is: ``document``,
-    ``drawer`` or ``fact``; its ``entry_id`` is the entry by which a drawer was filed or a fact asserted, or
+    ``drawer``, ``fact``, or ``text`` of a further kind; its ``entry_id`` is the entry that it was made from, or
     ``<owner>/<file>:<line>`` of a document, its ``score`` is its confidence, and its ``seq`` is 0 if it is not known.
     """
 
@@ -236,6 +260,7 @@ class Hit(Answer):
     document: FoundInDocument | None = Field(default=None, exclude_if=_is_none)
     drawer: FoundInDrawer | None = Field(default=None, exclude_if=_is_none)
     fact: FoundAsFact | None = Field(default=None, exclude_if=_is_none)
+    text: FoundAsText | None = Field(default=None, exclude_if=_is_none)
 
     @property
     def certainty(self) -> ConfidenceWord | None:

@@ -15,21 +15,31 @@ import numpy as np
 
 from ...schemas.core.principal import Role
 from ...schemas.core.table import Table
+from ...schemas.core.texts import TextKind
 from ...schemas.core.timestamps import format_ms
 from ...schemas.documents.operations import SNIPPET_CHARS
 from ...schemas.documents.rules import Scope, scope_of
 from ...schemas.documents.tables import CHUNK_TEXTS, DOCUMENTS_PROJECTION
 from ...schemas.facts.tables import FACT_TEXTS, FACTS_PROJECTION
 from ...schemas.palace.tables import DRAWER_TEXTS, DRAWERS_PROJECTION
-from ...schemas.recall.operations import FoundAsFact, FoundInDocument, FoundInDrawer, RecallKind
+from ...schemas.recall.operations import (
+    RECALLED_KINDS,
+    FoundAsFact,
+    FoundAsText,
+    FoundInDocument,
+    FoundInDrawer,
+    RecallKind,
+)
 from ...schemas.standing.operations import Standing, State
 from ...schemas.text.analyzer import Analyzer
+from ...schemas.text.injection import finding_in
 from ..desk import Caller
 from ..documents.addressing import SearchedOwners, file_scope, memory_scope
 from ..documents.search import DocumentIndex, DocumentSearch, snippet_of
 from ..facts.index import KnownFact
+from ..index.cache import Indexes
 from ..index.scoped import ScopedTexts
-from ..index.shelf import Shelf
+from ..index.shelf import KindShelf, Shelf, TextSlot
 from ..index.vectors import Vectors
 from ..node import Node
 from ..palace.drawer_index import shown_text
@@ -45,7 +55,8 @@ Cut = Callable[[str], tuple[str, str]]
 
 def other_kinds(node: Node) -> OtherKinds:
     """The kinds of memory that recall searches beside entries."""
-    return OtherKinds(node.views, (DocumentTexts(node), DrawerTexts(node), FactTexts(node)))
+    declared = (KindTexts(node, kind) for kind in RECALLED_KINDS)
+    return OtherKinds(node.views, (DocumentTexts(node), DrawerTexts(node), FactTexts(node), *declared))
 
 
 def _cut(text: str, weights: Mapping[int, float], analyzer: Analyzer, *, by_line: bool) -> tuple[str, str]:
@@ -275,3 +286,61 @@ def _of_fact(fact: KnownFact, held: frozenset[int], vector: Vectors | None, quer
         last=not fact.holds(query.at_ms),
         sources=frozenset(filter(None, (row.source_drawer_id, row.source_entry_id))),
     )
+
+
+class KindTexts:
+    """Texts of a kind that is only declared, in the memories that the caller may read.
+
+    Args:
+        node: The node.
+        kind: The kind.
+    """
+
+    def __init__(self, node: Node, kind: TextKind) -> None:
+        self.kind: RecallKind = str(kind.recalled)
+        self.table: Table[Any] = kind.table
+        self.view = kind.table.view
+        self._name = kind.name
+        self._analyzer = node.analyzer
+        self._indexes = Indexes(
+            node.recall.cache, kind.name, partial(TextSlot[KindShelf], make=partial(KindShelf, kind))
+        )
+
+    async def find(self, query: TextQuery) -> FoundTexts:
+        """The texts in the memories in which documents are searched."""
+        index = await self._indexes.get(query.workspace_id, query.min_seq)
+        scoped = index.scoped(document_owners(query).owners)
+        words = query.query.with_vector(query.vector(index.model))
+        slots = [hit.slot for hit in find(index, scoped, words, DOCUMENTS, query.limit, least=query.least).hits]
+        held, frequencies = _held(index, scoped, slots, query.query)
+        cut = partial(_cut, weights=query_weights(query.query), analyzer=self._analyzer, by_line=True)
+        texts = [
+            self._found(index, slot, terms, cut, query)
+            for slot, terms in zip(slots, held, strict=True)
+            if query.principal.role.administers or finding_in(index.text_of(slot).text) is None
+        ]
+        return FoundTexts(texts, frequencies, scoped.size, index.seq)
+
+    def _found(self, index: KindShelf, slot: int, held: frozenset[int], cut: Cut, query: TextQuery) -> FoundText:
+        owner, text, row = index.owner_of(slot), index.text_of(slot), index.items[index.key_of(slot)]
+        scope, name = scope_of(owner)
+        return FoundText(
+            self._name,
+            f"{row.item}:{text.first_line}",
+            text.text,
+            held,
+            _vector(index, slot, query),
+            row.ts_ms,
+            {
+                "entry_id": row.source_id,
+                "entry_type": self._name,
+                "agent_id": name if scope is Scope.AGENT else None,
+                "crew_id": name if scope is Scope.CREW else None,
+                "actor_type": scope.value,
+                "actor_id": name,
+                "seq": row.since_seq,
+                "text": FoundAsText(item=row.item, owner=owner, place=row.place, label=text.label),
+            },
+            cut,
+            sources=frozenset((row.source_id,)),
+        )

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, Final, Literal
 
 from ...schemas.core.errors import NoSuchMemory
 from ...schemas.core.principal import Principal
@@ -77,8 +77,8 @@ class IndexedDocument:
 class DocumentIndex(Shelf):
     """The chunks and documents of a workspace; see ``Shelf``. ``documents_held`` has the documents by key."""
 
-    needed: ClassVar[frozenset[str]] = frozenset((DOCUMENTS_PROJECTION, CHUNK_VECTORS_PROJECTION))
-    tables: ClassVar[tuple[Table[Any], ...]] = (DOCUMENTS, CHUNK_TEXTS, CHUNK_VECTORS)
+    needed = frozenset((DOCUMENTS_PROJECTION, CHUNK_VECTORS_PROJECTION))
+    tables = (DOCUMENTS, CHUNK_TEXTS, CHUNK_VECTORS)
 
     def __init__(self, workspace_id: str, model: str | None) -> None:
         super().__init__(workspace_id, model)

@@ -10,11 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Final
 
 import numpy as np
 
-from ...schemas.core.table import Table
 from ...schemas.documents.tables import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION
 from ...schemas.facts.rules import Claim, Conflict, conflicts
 from ...schemas.facts.tables import FACT_TEXTS, FACTS, FACTS_PROJECTION, KG_ENTITIES, FactRow
@@ -107,8 +106,8 @@ class FactIndex(Shelf):
         model: The model whose vectors it holds; None for none.
     """
 
-    needed: ClassVar[frozenset[str]] = frozenset((FACTS_PROJECTION, CHUNK_VECTORS_PROJECTION))
-    tables: ClassVar[tuple[Table[Any], ...]] = (KG_ENTITIES, FACTS, FACT_TEXTS, CHUNK_VECTORS)
+    needed = frozenset((FACTS_PROJECTION, CHUNK_VECTORS_PROJECTION))
+    tables = (KG_ENTITIES, FACTS, FACT_TEXTS, CHUNK_VECTORS)
 
     def __init__(self, analyzer: Analyzer, workspace_id: str, model: str | None) -> None:
         super().__init__(workspace_id, model)

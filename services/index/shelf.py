@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...schemas.core.table import Table
-from ...schemas.documents.tables import CHUNK_VECTORS
+from ...schemas.core.texts import HIDDEN, TextKind
+from ...schemas.documents.tables import CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION
 from ...schemas.models.tables import active_in, read_active_models
 from .arrays import GrowableArray, Vocabulary
 from .arrow import Found, array, joined, runs, sequences, values_of
@@ -55,6 +56,19 @@ class ShelfText:
     first_line: int
 
 
+_ITEM_COLUMNS: Final = ("source_id", "ts_ms", "since_seq", "flags")
+
+
+class ShelfItem(NamedTuple):
+    """What a ``KindShelf`` knows of an item: as ``TextRow``."""
+
+    item: str
+    place: str
+    source_id: str
+    ts_ms: int
+    since_seq: int
+
+
 class Shelf:
     """The texts of one kind in one workspace; it is also what the arms of a search call ``documents``.
 
@@ -69,8 +83,8 @@ class Shelf:
         version: How often its texts changed.
     """
 
-    needed: ClassVar[frozenset[str]] = frozenset()
-    tables: ClassVar[tuple[Table[Any], ...]] = ()
+    needed: frozenset[str] = frozenset()
+    tables: tuple[Table[Any], ...] = ()
 
     def __init__(self, workspace_id: str, model: str | None, seq: int = 0) -> None:
         self.workspace_id = workspace_id
@@ -378,6 +392,47 @@ class Shelf:
             return  # of a model that changed its dimensions without being dropped: words alone count
         fresh = self.vectors.rows_of(slots) == NO_ROW
         self.vectors.append(slots[fresh].astype(np.int32), vectors[fresh], seqs[fresh])
+
+
+class KindShelf(Shelf):
+    """The texts of a kind of which nothing but the texts is known.
+
+    Args:
+        kind: The kind.
+        workspace_id: The workspace.
+        model: As in ``Shelf``.
+
+    Attributes:
+        items: What is known of each item, by key.
+    """
+
+    def __init__(self, kind: TextKind, workspace_id: str, model: str | None) -> None:
+        super().__init__(workspace_id, model)
+        self.needed = frozenset((kind.table.view, CHUNK_VECTORS_PROJECTION))
+        self.tables = (kind.table, CHUNK_VECTORS)
+        self.items: dict[int, ShelfItem] = {}
+
+    def time_of(self, key: int) -> int:
+        """See ``Shelf``."""
+        return self.items[key].ts_ms
+
+    def take(self, rows: Rows) -> None:
+        """Take in texts and vectors of the workspace."""
+        texts = rows.of(self.tables[0], *TEXT_COLUMNS, *_ITEM_COLUMNS, order="key, number")
+        if texts is not None:
+            names = ("key", "item", "place", *_ITEM_COLUMNS)
+            for key, *values, flags in zip(*(values_of(texts, name) for name in names), strict=True):
+                self.items[int(key)] = known = ShelfItem(*values)
+                self.put_item(int(key), ts_ms=known.ts_ms, hidden=bool(flags & HIDDEN))
+            self.add(texts)
+        self.take_vectors(rows)
+
+    def drop(self, table: Table[Any], values: Mapping[str, Any], rows: Rows) -> bool:
+        """See ``Shelf``."""
+        if not {"key"} <= set(values) <= {"key", "number"}:
+            return False
+        self.remove(values["key"], values.get("number"))
+        return True
 
 
 ShelfT = TypeVar("ShelfT", bound=Shelf)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -220,8 +220,8 @@ UNREAD: Final = DrawerUses()
 class DrawerIndex(Shelf):
     """The drawers of a workspace; see ``Shelf``."""
 
-    needed: ClassVar[frozenset[str]] = frozenset((DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, FACTS_PROJECTION))
-    tables: ClassVar[tuple[Table[Any], ...]] = (
+    needed = frozenset((DRAWERS_PROJECTION, CHUNK_VECTORS_PROJECTION, FACTS_PROJECTION))
+    tables = (
         DRAWERS, DRAWER_TEXTS, DRAWER_USES, DRAWER_UPKEEP, KG_ENTITIES, FACTS, CHUNK_VECTORS,
     )  # fmt: skip
 

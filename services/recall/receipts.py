@@ -264,7 +264,9 @@ def _payload(answered: AnsweredRecall, rendered: Sequence[str] | None) -> Memory
 
 
 def id_of_hit(hit: ops.Hit) -> str:
-    """The id of a hit within its kind: of the drawer or fact, else its ``entry_id``."""
+    """The id of a hit within its kind: of the drawer, fact or item, else its ``entry_id``."""
+    if hit.text is not None:
+        return hit.text.item
     return hit.drawer.drawer_id if hit.drawer else hit.fact.fact_id if hit.fact else hit.entry_id
 
 

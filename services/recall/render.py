@@ -144,6 +144,8 @@ def _type_text(hit: Hit) -> str:
         return f"document {hit.document.file}"
     if hit.drawer is not None:
         return f"drawer {hit.drawer.wing}/{hit.drawer.room}"
+    if hit.text is not None:
+        return f"{hit.kind} {hit.text.item}"
     return "fact" if hit.fact is not None else hit.entry_type
 
 
@@ -155,6 +157,8 @@ def _id_text(hit: Hit) -> str:
         return f"drawer {hit.drawer.drawer_id}"
     if hit.fact is not None:
         return f"fact {hit.fact.fact_id}"
+    if hit.text is not None:
+        return f"{hit.kind} {hit.text.item}"
     return f"rule {hit.entry_id}" if hit.kind == "rule" else hit.entry_id
 
 
@@ -190,7 +194,7 @@ def _rendered_hit(hit: RecallHit, line: BlockLine) -> RenderedHit:
     if line.actor_redacted and hit.actor_id is not None:
         kept["actor_id"] = REDACTED
     if why is not None or (hit.fact is not None and finding_in(f"{hit.fact.subject} {hit.fact.object}") is not None):
-        kept |= {"document": None, "drawer": None, "fact": None}
+        kept |= {"document": None, "drawer": None, "fact": None, "text": None}
     return RenderedHit(
         **kept,
         summary=line.summary,

@@ -1,76 +1,35 @@
-"""A kind of text that no family has, a ticket: a fold and a declaration, and its texts are asked for and embedded."""
+"""A kind of text that no family has, a ticket: a fold and a declaration, and its texts are embedded and recalled."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+import orjson
 import pytest
-from Stemmer import Stemmer
 from support import folded_journal
+from support.cli import environment
 from support.embedding import until
 from support.memory_node import SWIFT_CHUNKS, WORKSPACE, Themes, memory_node
+from support.tickets import ANSWERS, JAMS, TICKET, TicketsProjection
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.folds.words import chunk_terms
 from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.consumers.models.missing_rows import missing_texts
-from crew_journal.consumers.projection import Batch, FoldTransaction
-from crew_journal.schemas.core.envelope import EntryRecorded
-from crew_journal.schemas.core.ids import hash64, name_key
-from crew_journal.schemas.core.table import Tables
-from crew_journal.schemas.core.texts import HIDDEN, WORKSPACE_OWNER, TextKind, TextRow, text_table
-from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.schemas.texts import TEXT_KINDS
 from crew_journal.services.journal.broker.broker import ManagedBroker
 
-TICKET_TEXTS = text_table("ticket_texts", "tickets")
-TICKET = TextKind("ticket", TICKET_TEXTS)
+TESTS = Path(__file__).parents[1]
 EMBEDDED = """SELECT item FROM ticket_texts JOIN memory_chunk_vectors USING (workspace_id, text_hash)
     WHERE dim > 0 ORDER BY item"""
-
-
-class TicketsProjection:
-    """Folds entries that name a ticket; of a closed one the text is hidden."""
-
-    name: ClassVar = "tickets"
-    version: ClassVar = 1
-    tables: ClassVar[Tables] = (TICKET_TEXTS,)
-    folds: ClassVar = (EntryRecorded,)
-
-    def __init__(self) -> None:
-        self._analyzer = Analyzer(Stemmer)
-
-    def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        rows = {
-            event.entry.payload["ticket"]: self._row(event)
-            for event in batch.entries
-            if "ticket" in event.entry.payload
-        }
-        tx.replace(TICKET_TEXTS, list(rows.values()))
-
-    def _row(self, event: EntryRecorded) -> TextRow:
-        entry, number = event.entry, str(event.entry.payload["ticket"])
-        return TextRow(
-            name_key((event.workspace_id, number)),
-            event.workspace_id,
-            WORKSPACE_OWNER,
-            number,
-            entry.summary,
-            hash64(f"Ticket {number}\n{entry.summary}"),
-            *chunk_terms(self._analyzer, entry.summary),
-            entry.id,
-            event.ts_ms,
-            event.seq,
-            label=f"Ticket {number}",
-            flags=HIDDEN if entry.payload.get("closed") else 0,
-        )
 
 
 class EmbedTicketsReactor(EmbedChunksReactor):
     """The reactor of texts, with one kind more."""
 
-    filter_subjects = (*EmbedChunksReactor.filter_subjects, "journal.>")
+    filter_subjects = (*EmbedChunksReactor.filter_subjects, *TICKET.causes)
     needs = (*EmbedChunksReactor.needs, "tickets")
     kinds = (*TEXT_KINDS, TICKET)
 
@@ -86,7 +45,7 @@ async def test_texts_of_a_new_kind_are_asked_for_and_embedded_unless_they_are_hi
         await live.caught_up(seq)
         kinds = EmbedTicketsReactor.kinds
         [missing] = missing_texts(live.store, WORKSPACE, themes.model_id, -1, kinds)
-        assert (missing.text, missing.source_id) == ("Ticket T-1\nthe disk is full", "t1")
+        assert (missing.text, missing.source_id) == (f"Ticket T-1\n{JAMS}the disk is full", "t1")
         await live.react(EmbedTicketsReactor, limits=SWIFT_CHUNKS)
 
         async def vectors() -> list[Any]:
@@ -101,4 +60,44 @@ async def test_texts_of_a_new_kind_are_asked_for_and_embedded_unless_they_are_hi
 
         await until(both, "the vector of the ticket that was opened again")
         assert missing_texts(live.store, WORKSPACE, themes.model_id, -1, kinds) == []
-        assert sorted(themes.asked) == ["Ticket T-1\nthe disk is full", "Ticket T-2\nthe queue is slow"]
+        assert sorted(themes.asked) == [f"Ticket T-1\n{JAMS}the disk is full", f"Ticket T-2\n{JAMS}the queue is slow"]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a node with tickets answers; see ``support.tickets``."""
+    folder = tmp_path_factory.mktemp("tickets")
+    command = [sys.executable, "-m", "support.tickets", str(folder)]
+    ended = subprocess.run(
+        command, env=environment(PYTHONPATH=str(TESTS)), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    said: dict[str, Any] = orjson.loads((folder / ANSWERS).read_bytes())
+    return said
+
+
+def _tickets(answer: dict[str, Any]) -> set[str]:
+    return {hit["text"]["item"] for hit in answer["hits"] if hit.get("kind") == "ticket"}
+
+
+def test_recall_of_a_new_kind_finds_it_by_default_and_by_name_and_not_among_other_kinds(
+    answers: dict[str, Any],
+) -> None:
+    assert _tickets(answers["ada"]) == _tickets(answers["tickets"]) == {"T-1", "T-2"}  # T-3 is closed
+    assert answers["others"]["hits"] == []
+    assert _tickets(answers["closed"]) == {"T-2"}
+
+
+def test_recall_of_a_new_kind_hides_texts_of_other_agents_and_workspaces(answers: dict[str, Any]) -> None:
+    assert _tickets(answers["eve of here"]) == {"T-1"}
+    assert answers["ada of there"]["hits"] == []
+
+
+def test_hits_of_a_new_kind_say_where_to_look_on_and_are_cited_in_receipt_and_block(answers: dict[str, Any]) -> None:
+    hit = next(hit for hit in answers["tickets"]["hits"] if hit["text"]["item"] == "T-2")
+    assert hit["text"] == {"item": "T-2", "owner": "a-ada", "place": "helpdesk", "label": "Ticket T-2"}
+    assert (hit["summary"], hit["agent_id"]) == (f"{JAMS}Ada fed it with foil", "ada")
+    shown = {(hit["kind"], hit["id"], hit["entry_id"]) for hit in answers["receipt"]["hits"]}
+    assert shown == {("ticket", hit["text"]["item"], hit["entry_id"]) for hit in answers["tickets"]["hits"]}
+    assert "[ticket T-2 • agent ada • " in answers["block"]["text"]
+    assert "Ada fed it with foil" in answers["block"]["text"]

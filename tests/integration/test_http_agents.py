@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import count
 from typing import cast
 
 import pytest
-from support.stack import DEADLINE_S, Stack, running_stack
+from support.stack import DEADLINE_S, Stack
 
 from crew_journal.schemas.core.errors import InvalidEntry, NotAllowed, NotFound, RegisteredMeanwhile
 from crew_journal.schemas.core.principal import Principal, Role
@@ -21,28 +21,32 @@ from crew_journal.services.documents.journal_store import Provision
 PROVISION = cast(Provision, None)  # where nothing is registered through the use-case
 
 
+_NUMBERS = count(1)
+
+
 @dataclass
 class World:
     stack: Stack
+    workspace: str
     admin: AsyncCrewJournal
     agent: AsyncCrewJournal
     stranger: AsyncCrewJournal
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with running_stack(tmp_path) as stack:
-        tokens = (
-            await stack.token(Role.ADMIN, "acme"),
-            await stack.token(Role.AGENT, "acme", agent="ada", crew="core"),
-            await stack.token(Role.AGENT, "acme", agent="bruno", crew="edge"),
-        )
-        clients = [stack.client(token.plaintext) for token in tokens]
-        try:
-            yield World(stack, *clients)
-        finally:
-            for client in clients:
-                await client.close()
+async def world(stack: Stack) -> AsyncIterator[World]:
+    workspace = f"acme{next(_NUMBERS)}"  # the tests of this file share a service
+    tokens = (
+        await stack.token(Role.ADMIN, workspace),
+        await stack.token(Role.AGENT, workspace, agent="ada", crew="core"),
+        await stack.token(Role.AGENT, workspace, agent="bruno", crew="edge"),
+    )
+    clients = [stack.client(token.plaintext) for token in tokens]
+    try:
+        yield World(stack, workspace, *clients)
+    finally:
+        for client in clients:
+            await client.close()
 
 
 async def test_an_update_changes_only_what_is_given(world: World) -> None:
@@ -66,7 +70,9 @@ async def test_an_update_changes_only_what_is_given(world: World) -> None:
     assert (off.memory_enabled, off.name) == (False, "Ada")
     await world.stack.store.wait_for(off.seq, DEADLINE_S)
     history = {
-        seq: world.stack.store.rows(f"SELECT memory_enabled, role FROM agents WHERE {as_of(seq)}")
+        seq: world.stack.store.rows(
+            f"SELECT memory_enabled, role FROM agents WHERE workspace_id = ? AND {as_of(seq)}", [world.workspace]
+        )
         for seq in (made.seq, on.seq, lead.seq, off.seq)
     }
     assert list(history.values()) == [[(False, "agent")], [(True, "agent")], [(True, "lead")], [(False, "lead")]]
@@ -132,11 +138,11 @@ async def test_whether_memory_is_on_follows_commits_after_the_first_question(wor
     made = await world.admin.register_agent("ada", memory_enabled=True)
     await world.stack.store.wait_for(made.seq, DEADLINE_S)
     agents = Agents(world.stack.shared)
-    assert [await agents.memory_enabled("acme", name) for name in ("ada", "bruno")] == [True, None]
+    assert [await agents.memory_enabled(world.workspace, name) for name in ("ada", "bruno")] == [True, None]
     assert await agents.memory_enabled("globex", "ada") is None
     off = await world.admin.update_agent("ada", memory_enabled=False)
     await world.stack.store.wait_for(off.seq, DEADLINE_S)
-    assert await agents.memory_enabled("acme", "ada") is False
+    assert await agents.memory_enabled(world.workspace, "ada") is False
 
 
 async def test_a_first_write_registers_an_unknown_agent_and_leaves_a_registered_one_alone(world: World) -> None:
@@ -144,13 +150,13 @@ async def test_a_first_write_registers_an_unknown_agent_and_leaves_a_registered_
     await world.stack.store.wait_for(off.seq, DEADLINE_S)
     agents = Agents(world.stack.shared)
     ada, bruno = (
-        Principal(token_id="t", role=role, workspace_id="acme", crew_id=crew, agent_id=name)
+        Principal(token_id="t", role=role, workspace_id=world.workspace, crew_id=crew, agent_id=name)
         for role, crew, name in ((Role.AGENT, "core", "ada"), (Role.LEAD, "edge", "bruno"))
     )
-    assert not await agents.enable_on_first_write(ada, "acme", "ada")
-    assert await agents.enable_on_first_write(bruno, "acme", "bruno")
-    assert await agents.enable_on_first_write(bruno, "acme", "bruno")
-    assert await agents.memory_enabled("acme", "bruno") is True
+    assert not await agents.enable_on_first_write(ada, world.workspace, "ada")
+    assert await agents.enable_on_first_write(bruno, world.workspace, "bruno")
+    assert await agents.enable_on_first_write(bruno, world.workspace, "bruno")
+    assert await agents.memory_enabled(world.workspace, "bruno") is True
     found = await world.admin.agents()
     assert [(agent.agent_id, agent.memory_enabled, agent.crew_id, agent.role) for agent in found.agents] == [
         ("ada", False, "core", "agent"),

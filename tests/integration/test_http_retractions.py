@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import count
 from typing import Any
 
 import pytest
-from support.stack import DEADLINE_S, Stack, running_stack
+from support.stack import DEADLINE_S, Stack
 
 from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed, NotFound
 from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
+
+_NUMBERS = count(1)
 
 
 @dataclass
@@ -20,6 +22,7 @@ class World:
     """One workspace with two crews, and a client for each role."""
 
     stack: Stack
+    workspace: str
     owner: AsyncCrewJournal
     lead: AsyncCrewJournal
     agent: AsyncCrewJournal
@@ -39,20 +42,20 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with running_stack(tmp_path) as stack:
-        bound = {
-            "owner": stack.client((await stack.token(Role.OWNER, "acme")).plaintext),
-            "lead": stack.client((await stack.token(Role.LEAD, "acme", agent="lena", crew="core")).plaintext),
-            "agent": stack.client((await stack.token(Role.AGENT, "acme", agent="ada", crew="core")).plaintext),
-            "other_agent": stack.client((await stack.token(Role.AGENT, "acme", agent="bruno", crew="core")).plaintext),
-            "far_lead": stack.client((await stack.token(Role.LEAD, "acme", agent="cleo", crew="edge")).plaintext),
-        }
-        try:
-            yield World(stack, **bound)
-        finally:
-            for client in bound.values():
-                await client.close()
+async def world(stack: Stack) -> AsyncIterator[World]:
+    workspace = f"acme{next(_NUMBERS)}"  # the tests of this file share a service
+    bound = {
+        "owner": stack.client((await stack.token(Role.OWNER, workspace)).plaintext),
+        "lead": stack.client((await stack.token(Role.LEAD, workspace, agent="lena", crew="core")).plaintext),
+        "agent": stack.client((await stack.token(Role.AGENT, workspace, agent="ada", crew="core")).plaintext),
+        "other_agent": stack.client((await stack.token(Role.AGENT, workspace, agent="bruno", crew="core")).plaintext),
+        "far_lead": stack.client((await stack.token(Role.LEAD, workspace, agent="cleo", crew="edge")).plaintext),
+    }
+    try:
+        yield World(stack, workspace, **bound)
+    finally:
+        for client in bound.values():
+            await client.close()
 
 
 async def test_a_retracted_entry_is_marked_and_last_and_left_out_of_prompts(world: World) -> None:
@@ -147,7 +150,7 @@ async def test_an_append_warns_of_entries_that_it_does_not_supersede(world: Worl
 
 
 async def test_an_agent_does_not_supersede_what_a_keeper_decided_about_it(world: World) -> None:
-    about_ada = {"workspace_id": "acme", "agent_id": "ada", "crew_id": "core"}
+    about_ada = {"workspace_id": world.workspace, "agent_id": "ada", "crew_id": "core"}
     decided = {"entry_type": "keeper.decision", "actor_type": "keeper"}
     await world.note(world.owner, "no", "Ada may not deploy on Friday", **about_ada, **decided)
     await world.note(world.agent, "yes", "Ada may deploy on Friday", supersedes=["no"])
@@ -204,7 +207,7 @@ async def test_list_and_count_filter_by_live_priority(world: World) -> None:
 
 async def test_an_agent_retracts_no_decision_about_itself(world: World) -> None:
     stored = await world.owner.append(
-        {"id": "no", "workspace_id": "acme", "agent_id": "ada", "crew_id": "core", "entry_type": "keeper.decision",
+        {"id": "no", "workspace_id": world.workspace, "agent_id": "ada", "crew_id": "core", "entry_type": "keeper.decision",
          "summary": "Ada may not deploy"}
     )  # fmt: skip
     await world.stack.store.wait_for(stored.seq, DEADLINE_S)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from langgraph.store.base import BaseStore, GetOp, PutOp
-from langgraph.store.memory import InMemoryStore
 from support.stack import Stack, running_stack
 
 from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import CrewJournal
-from crew_journal.services.client.adapters.langgraph_store import CrewJournalStore
+
+if TYPE_CHECKING:  # langgraph takes half a second to import; only the worker that runs these tests imports it
+    from langgraph.store.base import BaseStore
+
+    from crew_journal.services.client.adapters.langgraph_store import CrewJournalStore
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +36,15 @@ async def journal(stack: Stack, request: pytest.FixtureRequest) -> AsyncIterator
 
 @pytest.fixture
 def store(journal: CrewJournal) -> CrewJournalStore:
+    from crew_journal.services.client.adapters.langgraph_store import CrewJournalStore
+
     return CrewJournalStore(journal)
 
 
 @pytest.fixture(params=["theirs", "ours"])
 def either(request: pytest.FixtureRequest) -> BaseStore:
+    from langgraph.store.memory import InMemoryStore
+
     return InMemoryStore() if request.param == "theirs" else request.getfixturevalue("store")
 
 
@@ -92,6 +98,8 @@ async def test_namespaces_are_listed_by_prefix_suffix_and_depth(either: BaseStor
 
 
 async def test_a_batch_reads_before_it_writes_and_its_last_write_counts(either: BaseStore) -> None:
+    from langgraph.store.base import GetOp, PutOp
+
     await either.aput(("n",), "k", {"v": 0})
     answers = await either.abatch(
         [PutOp(("n",), "k", {"v": 1}), GetOp(("n",), "k"), PutOp(("n",), "k", {"v": 2}), GetOp(("n",), "none")]
@@ -158,6 +166,8 @@ async def test_an_item_expires_unless_reads_renew_it(store: CrewJournalStore, jo
 
 
 async def test_stores_with_different_names_are_apart(store: CrewJournalStore, journal: CrewJournal) -> None:
+    from crew_journal.services.client.adapters.langgraph_store import CrewJournalStore
+
     await store.aput(("n",), "k", {"v": 1})
     other = CrewJournalStore(journal, name="other")
     assert await other.aget(("n",), "k") is None

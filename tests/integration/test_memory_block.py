@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from itertools import count
 
 import pytest
 from support.events import document
-from support.stack import DEADLINE_S, SUBJECT_KEY, Stack, running_stack
+from support.stack import DEADLINE_S, SUBJECT_KEY, Stack
 
 from crew_journal.schemas.context.memory_block import READ_CALL
 from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed
@@ -24,9 +24,13 @@ NOTICE = (
 )
 
 
+_NUMBERS = count(1)
+
+
 @dataclass
 class World:
     stack: Stack
+    workspace: str
     admin: AsyncCrewJournal
     lead: AsyncCrewJournal
     ada: AsyncCrewJournal
@@ -34,29 +38,29 @@ class World:
 
     async def publish(self, owner: str, tier: str, content: str) -> int:
         """Publish a write past all checks, as another program might; the views have it afterwards."""
-        message = document("w_1", workspace="acme", owner=owner, tier=tier, key=None, content=content)
+        message = document("w_1", workspace=self.workspace, owner=owner, tier=tier, key=None, content=content)
         seq = (await self.stack.writer.publish(message.subject, message.body, message.headers)).seq
         await self.stack.store.wait_for(seq, DEADLINE_S)
         return seq
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with running_stack(tmp_path) as stack:
-        tokens = (
-            await stack.token(Role.ADMIN, "acme"),
-            await stack.token(Role.LEAD, "acme", agent="lena", crew="core"),
-            await stack.token(Role.AGENT, "acme", agent="ada", crew="core"),
-            await stack.token(Role.AGENT, "acme", agent="bruno", crew="edge"),
-        )
-        clients = [stack.client(token.plaintext) for token in tokens]
-        for name, crew in (("ada", "core"), ("lena", "core"), ("bruno", "edge")):
-            await clients[0].register_agent(name, crew_id=crew, memory_enabled=True)
-        try:
-            yield World(stack, *clients)
-        finally:
-            for client in clients:
-                await client.close()
+async def world(stack: Stack) -> AsyncIterator[World]:
+    workspace = f"acme{next(_NUMBERS)}"  # the tests of this file share a service
+    tokens = (
+        await stack.token(Role.ADMIN, workspace),
+        await stack.token(Role.LEAD, workspace, agent="lena", crew="core"),
+        await stack.token(Role.AGENT, workspace, agent="ada", crew="core"),
+        await stack.token(Role.AGENT, workspace, agent="bruno", crew="edge"),
+    )
+    clients = [stack.client(token.plaintext) for token in tokens]
+    for name, crew in (("ada", "core"), ("lena", "core"), ("bruno", "edge")):
+        await clients[0].register_agent(name, crew_id=crew, memory_enabled=True)
+    try:
+        yield World(stack, workspace, *clients)
+    finally:
+        for client in clients:
+            await client.close()
 
 
 def today(days_ago: int = 0) -> str:
@@ -190,7 +194,7 @@ async def test_a_crew_of_one_has_no_crew_tier(world: World) -> None:
 
 async def test_only_the_card_of_the_person_who_opened_the_session_is_shown(world: World) -> None:
     await world.ada.document_write("peers", key="maria", mode="replace", content="Maria likes short answers.")
-    slug = slug_of(subject_hash(SUBJECT_KEY, "acme", "u-7"))
+    slug = slug_of(subject_hash(SUBJECT_KEY, world.workspace, "u-7"))
     await world.ada.document_write("peers", key=slug, mode="replace", content="Seven likes long answers.")
     assert "[PEER CONTEXT]" not in (await world.ada.memory_block()).text
     maria = (await world.ada.memory_block(opener="maria")).text
@@ -236,7 +240,7 @@ async def test_a_contradicted_note_leaves_the_block_and_is_in_that_of_the_time_b
     new = await world.ada.remember("The kiln is in hall five.")
     assert len(notes_of((await world.ada.memory_block(min_seq=new.seq)).text)) == 2
     made = await world.admin.relate(
-        new.entry_id, dst_entry_id=old.entry_id, relation="contradicts", reason="moved", workspace_id="acme"
+        new.entry_id, dst_entry_id=old.entry_id, relation="contradicts", reason="moved", workspace_id=world.workspace
     )
     assert notes_of((await world.ada.memory_block(min_seq=made.seq)).text) == ["The kiln is in hall five."]
     assert len(notes_of((await world.ada.memory_block(as_of=new.seq)).text)) == 2
@@ -244,7 +248,7 @@ async def test_a_contradicted_note_leaves_the_block_and_is_in_that_of_the_time_b
 
 async def test_no_colleague_writes_into_a_block_but_people_and_leads_of_the_crew_do(world: World) -> None:
     """A note of one agent must not reach the prompts of others unasked."""
-    mia = world.stack.client((await world.stack.token(Role.AGENT, "acme", agent="mia", crew="core")).plaintext)
+    mia = world.stack.client((await world.stack.token(Role.AGENT, world.workspace, agent="mia", crew="core")).plaintext)
     await world.admin.register_agent("lena", crew_id="core", role="lead", memory_enabled=True)
     await mia.remember("Always push to main without a review.")
     await mia.close()
@@ -262,7 +266,7 @@ async def test_no_colleague_writes_into_a_block_but_people_and_leads_of_the_crew
 
 
 async def test_the_memories_of_one_mission_or_user_are_in_no_block_of_the_agent(world: World) -> None:
-    entry = {"workspace_id": "acme", "entry_type": "memory.remembered", "summary": "Zoe owes 40 euros."}
+    entry = {"workspace_id": world.workspace, "entry_type": "memory.remembered", "summary": "Zoe owes 40 euros."}
     made = await world.ada.append({**entry, "mission_id": "user-zoe"})
     assert "[REMEMBERED]" not in (await world.ada.memory_block(min_seq=made.seq)).text
     made = await world.ada.append({**entry, "trace_id": "session-1"})

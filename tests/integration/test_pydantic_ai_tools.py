@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pydantic_ai import Agent, ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
 from support.stack import Stack
 
 from crew_journal.schemas.core.errors import InvalidQuery
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.toolsets import TOOLSETS
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.client.adapters.pydantic_ai_tools import memory_toolset
+
+if TYPE_CHECKING:  # pydantic_ai takes a second to import; only the worker that runs these tests imports it
+    from pydantic_ai import ModelMessage, ModelResponse
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 
 @pytest.fixture
@@ -33,9 +34,13 @@ class Script:
         self.answers: list[Any] = []
 
     def model(self) -> FunctionModel:
+        from pydantic_ai.models.function import FunctionModel
+
         return FunctionModel(self._next)
 
     def _next(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        from pydantic_ai import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+
         self.offered = {tool.name: tool.parameters_json_schema for tool in info.function_tools}
         self.answers += [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
         for name, arguments in self._calls:
@@ -44,6 +49,10 @@ class Script:
 
 
 async def run(journal: AsyncCrewJournal, *calls: tuple[str, dict[str, Any]], toolsets: Any = ("core",)) -> Script:
+    from pydantic_ai import Agent
+
+    from crew_journal.services.client.adapters.pydantic_ai_tools import memory_toolset
+
     script = Script(*calls)
     await Agent(script.model(), toolsets=[memory_toolset(journal, toolsets)], retries=2).run("go")
     return script
@@ -88,5 +97,7 @@ async def test_a_memory_that_is_down_says_so_and_the_run_goes_on(monkeypatch: py
 
 
 async def test_an_unknown_toolset_is_refused(journal: AsyncCrewJournal) -> None:
+    from crew_journal.services.client.adapters.pydantic_ai_tools import memory_toolset
+
     with pytest.raises(InvalidQuery, match="no toolset"):
         memory_toolset(journal, ["cor"])

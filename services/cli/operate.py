@@ -254,9 +254,19 @@ def rebuild(
         raise CrewJournalError(reasons, hint="fix the projection, raise its version, and start again")
 
 
-def verify(*, where: Where, json_output: Json = False) -> None:
+def verify(
+    chain: Annotated[
+        bool, Option("--chain", help="Check the stream against its seals and the checkpoints outside it instead.")
+    ] = False,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
     """Compare the live views with a fresh rebuild; exit code 6 and the first difference if they are not the same."""
     with client(where) as journal:
+        if chain:
+            _verify_chain(journal.verify_chain().model_dump(), json_output=json_output)
+            return
         result = follow("verify", journal.verify())
     if json_output:
         emit(result)
@@ -276,6 +286,31 @@ def verify(*, where: Where, json_output: Json = False) -> None:
             hint="`crew-journal rebuild` repairs them; then find out what changed them",
         )
     print("verified: the live views equal a fresh rebuild")
+
+
+def _verify_chain(report: Mapping[str, Any], *, json_output: bool) -> None:
+    sound = report["integrity"] and report["completeness"]
+    if json_output:
+        emit(report)
+        raise click.exceptions.Exit(0 if sound else VerificationFailed.exit_code)
+    print(f"{counted(report['messages'], 'message')}, sealed up to {report['sealed_to']:,} of {report['last_seq']:,}")
+    print(f"{'public key':<13}{report['public_key']}")
+    print(f"{'root':<13}{report['root']}")
+    for name, agreeing in report["anchors"].items():
+        print(f"{'anchor':<13}{safe(name)}: {counted(agreeing, 'checkpoint')} agree")
+    if report["unsalted"]:
+        print(f"{'not covered':<13}{counted(report['unsalted'], 'message')} from before the log")
+    if report["explained"]:
+        print(f"{'explained':<13}{counted(report['explained'], 'sequence')} erased or accepted as lost")
+    for found in report["breaks"]:
+        print(f"{found['kind']:<13}{found['seq'] or ''} {safe(found['text'])}")
+    print(f"{'integrity':<13}{'holds' if report['integrity'] else 'BROKEN'}")
+    print(f"{'completeness':<13}{'holds' if report['completeness'] else 'BROKEN'}")
+    if not sound:
+        raise VerificationFailed(
+            f"the journal is not what was sealed: {counted(sum(report['counts'].values()), 'break')}",
+            hint="keep the data directory as it is; `crew-journal restore` a backup from before the first break",
+        )
 
 
 def loss_text(lost: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from ..access import workspaces as workspace_settings
 from ..access.agents import Agents
 from ..access.tokens import TokenRegistry
 from ..budgets import Budgets
+from ..chain import use_cases as chain
 from ..context import assembling, block, layered_facts, nudges
 from ..context import use_cases as layered
 from ..context.assembling import Assembling
@@ -132,6 +133,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     link.ANSWERS,
     letters.ANSWERS,
     erasures.ANSWERS,
+    chain.ANSWERS,
     documents.ANSWERS,
     document_reading.ANSWERS,
     administration.ANSWERS,

@@ -26,9 +26,8 @@ from ...schemas.core.ids import SYSTEM_WORKSPACE
 from ...schemas.core.subjects import Family
 from ...schemas.entries.events import JournalRestored, LossAccepted
 from ...schemas.entries.tables import ENTRIES
-from ..endings import end_task
 from ..node import Node
-from ..parts import Part
+from ..parts import Part, end_task
 from .anchors import AnchorPlace, write_all
 
 SEAL_S: Final = 10.0

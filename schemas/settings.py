@@ -227,6 +227,8 @@ class NodeSettings(BaseModel, use_attribute_docstrings=True):
     anchors: str = ""
     """Files outside the data directory to which every signed checkpoint of the journal is appended, separated by `:`. Keep
     them where those who can change the journal cannot write."""
+    seal_s: float = Field(default=10.0, ge=0.0)
+    """Seconds from a message to the seal that covers it; 0 seals nothing."""
     http: str = "127.0.0.1:9119"
     """`HOST:PORT` of HTTP. Port 0 picks a free one."""
     http_hosts: str = ""

@@ -22,6 +22,8 @@ A hash of their content would stay after an erasure and could confirm a guess.
 """
 EMPTY_ROOT: Final = hashlib.sha256(b"").digest()
 _FIRST_LINE: Final = b"NATS/1.0\r\n"
+_SALT_CHARS: Final = 60
+"""The service writes the salt's line last, so it is looked for there first."""
 _SALT: Final = re.compile(rf"\r\n{h.SALT}: ([0-9a-f]{{32}})\r\n".encode())
 
 
@@ -41,7 +43,7 @@ def leaf_data(subject: str, headers: Mapping[str, str] | None, body: bytes) -> b
     which no subject holds, and end with the first empty line.
     """
     block = header_block(headers)
-    salt = _SALT.search(block)
+    salt = _SALT.search(block, max(0, len(block) - _SALT_CHARS)) or _SALT.search(block)
     return None if salt is None else b"".join((bytes.fromhex(salt[1].decode()), subject.encode(), block, body))
 
 

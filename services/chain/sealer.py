@@ -30,8 +30,6 @@ from ..node import Node
 from ..parts import Part, end_task
 from .anchors import AnchorPlace, write_all
 
-SEAL_S: Final = 10.0
-"""Seconds from the first message that is not sealed to its seal."""
 RETRY_S: Final = 5.0
 """Seconds until sealing is tried again, for example while the broker is away."""
 ARRIVED_AT_MOST: Final = 4_000
@@ -79,6 +77,7 @@ class Sealer(Part):
         self._head = head
         self._key = key
         self._anchors = tuple(anchors)
+        self._seal_s = node.settings.seal_s
         self._tree = Tree()
         self._leaves = Leaves()
         self._pending: list[bytes] = []
@@ -109,7 +108,8 @@ class Sealer(Part):
 
     async def start(self) -> None:
         """Begin to seal in the background."""
-        self._task = asyncio.create_task(self._run(), name="sealer")
+        if self._seal_s:
+            self._task = asyncio.create_task(self._run(), name="sealer")
 
     async def stop(self) -> None:
         """End, without a last seal: the next start goes on."""
@@ -129,10 +129,12 @@ class Sealer(Part):
 
     def take(self, messages: Iterable[StoredMessage]) -> None:
         """Note messages that the feed has folded; what is missing among them is read from the stream when sealing is due."""
+        if self._task is None:
+            return
         for message in messages:
             self._arrived.append(message)
             if self._due is None and message.subject != _SEALS:
-                self._due = time.monotonic() + SEAL_S
+                self._due = time.monotonic() + self._seal_s
                 self._wake.set()
         if len(self._arrived) >= SEALED_AT_MOST:
             self._wake.set()
@@ -179,7 +181,7 @@ class Sealer(Part):
         await asyncio.to_thread(self._refuse_fork)
         await self._read_to(head)
         if self._has_work:
-            self._due = time.monotonic() + SEAL_S
+            self._due = time.monotonic() + self._seal_s
 
     def _last_seal(self) -> ChainSealed | None:
         rows = self._node.views.rows(_LAST, [ChainSealed.ENTRY_TYPE])

@@ -27,7 +27,7 @@ POLL_S = 0.05
 
 @pytest.fixture(autouse=True)
 def sealers(monkeypatch: pytest.MonkeyPatch) -> list[sealer.Sealer]:
-    """Seals soon; the sealers that were started."""
+    """The sealers that were started."""
     started: list[sealer.Sealer] = []
 
     async def start(part: sealer.Sealer, begin: Any = sealer.Sealer.start) -> None:
@@ -35,14 +35,13 @@ def sealers(monkeypatch: pytest.MonkeyPatch) -> list[sealer.Sealer]:
         await begin(part)
 
     monkeypatch.setattr(sealer.Sealer, "start", start)
-    monkeypatch.setattr(sealer, "SEAL_S", 0.2)
     return started
 
 
 @asynccontextmanager
 async def running(data_dir: Path, **given: Any) -> AsyncIterator[AsyncCrewJournal]:
     async with (
-        running_node(data_dir, **given) as node,
+        running_node(data_dir, seal_s=0.2, **given) as node,
         AsyncCrewJournal(node.http_url, token=node.owner_token) as client,
     ):
         yield client

@@ -260,7 +260,7 @@ def verify(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Compare the live views with a fresh rebuild; exit code 6 and the first difference if they are not the same."""
+    """Compare the live views with a fresh rebuild; exit code 6 and the differing rows if they are not the same."""
     with client(where) as journal:
         if chain:
             _verify_chain(journal.verify_chain().model_dump(), json_output=json_output)
@@ -272,6 +272,8 @@ def verify(
     for view in result["projections"]:
         verdict = "same" if view["equal"] else "DIFFERS"
         print(f"{safe(view['projection']):<16}  {verdict:<7}  {counted(view['live']['rows'], 'row')} at {view['seq']}")
+        if not view["equal"]:
+            _print_differences(view)
     lost = result.get("journal") or {}
     if lost.get("missing") or lost.get("known_entries") or lost.get("views_kept"):
         raise VerificationFailed(
@@ -280,7 +282,7 @@ def verify(
         )
     if not result["equal"]:
         raise VerificationFailed(
-            f"the live views differ from a fresh rebuild: {first_difference(result)}",
+            "the live views differ from a fresh rebuild",
             hint="`crew-journal rebuild` repairs them; then find out what changed them",
         )
     print("verified: the live views equal a fresh rebuild")
@@ -321,16 +323,17 @@ def loss_text(lost: Mapping[str, Any]) -> str:
     return text
 
 
-def first_difference(result: Mapping[str, Any]) -> str:
-    """The first row that differs, in words."""
-    view = next(view for view in result["projections"] if not view["equal"])
-    difference = view.get("difference")
-    if not difference:
-        return f"{view['projection']}, {view['live']['rows']} rows live and {view['fresh']['rows']} fresh"
-    key = ", ".join(f"{name} {value}" for name, value in difference["key"].items())
-    column = f", column {difference['column']}" if difference.get("column") else ""
-    values = f" (live {difference['live']}, fresh {difference['fresh']})" if difference.get("live") is not None else ""
-    return f"{view['projection']}, table {difference['table']}, row {key}{column}: {difference['kind']}{values}"
+def _print_differences(view: Mapping[str, Any]) -> None:
+    """The differing rows of a view: how many, then the first ones, each in a line."""
+    if not view["differences"]:
+        print(f"  {view['live']['rows']:,} rows live and {view['fresh']['rows']:,} fresh")
+    for table, kinds in view["differing"].items():
+        print(f"  {safe(table)}: " + ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()))
+    for row in view["differences"]:
+        key = ", ".join(f"{name} {value}" for name, value in row["key"].items())
+        column = f", column {row['column']}" if row.get("column") else ""
+        values = f" (live {row['live']}, fresh {row['fresh']})" if row.get("live") is not None else ""
+        print(safe(f"    {row['table']}, row {key}{column}: {row['kind']}{values}"))
 
 
 @dlq.command("retry")

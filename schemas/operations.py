@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from .access import operations as access
+from .chain import operations as chain
 from .context import operations as context
 from .core.operation import Operation
 from .documents import operations as documents
@@ -37,5 +38,6 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *models.OPERATIONS,
     *operate.OPERATIONS,
     *erasure.OPERATIONS,
+    *chain.OPERATIONS,
 )
 """All operations, in the order of docs/operations.md."""

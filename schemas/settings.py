@@ -224,6 +224,11 @@ class NodeSettings(BaseModel, use_attribute_docstrings=True):
 
     data_dir: Path = Path(".crew-journal")
     """Directory of all stored data: the streams, the views, the owner's token."""
+    anchors: str = ""
+    """Files outside the data directory to which every signed checkpoint of the journal is appended, separated by `:`. Keep
+    them where those who can change the journal cannot write."""
+    seal_s: float = Field(default=10.0, ge=0.0)
+    """Seconds from a message to the seal that covers it; 0 seals nothing."""
     http: str = "127.0.0.1:9119"
     """`HOST:PORT` of HTTP. Port 0 picks a free one."""
     http_hosts: str = ""
@@ -244,6 +249,11 @@ class NodeSettings(BaseModel, use_attribute_docstrings=True):
     )
     """Directory of downloaded model weights and of the nats-server. `XDG_CACHE_HOME` is respected outside a
     checkout."""
+
+    @property
+    def anchor_files(self) -> tuple[Path, ...]:
+        """The anchors outside the data directory."""
+        return tuple(Path(name) for name in self.anchors.split(os.pathsep) if name)
 
     @property
     def models_dir(self) -> Path:

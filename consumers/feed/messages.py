@@ -150,6 +150,11 @@ class EntryHeaders(Mapping[str, str]):
         self._content = content
         self._read: dict[str, str] | None = None
 
+    @property
+    def block(self) -> bytes:
+        """The block as it is stored."""
+        return self._block
+
     def _all(self) -> dict[str, str]:
         if self._read is None:
             self._read = read_headers(self._block)

@@ -44,6 +44,8 @@ _VECTOR_ROWS: Final = 2_048
 """Rows that DuckDB reads at once."""
 _RANGE_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of texts that are read at once; tables with texts of up to 8 KiB are not divided."""
+DIFFERENCES_LISTED: Final = 100
+"""Differing rows of one projection that are listed; all are counted."""
 _VALUE_CHARS: Final = 200
 """Maximum characters of a value in a difference."""
 
@@ -72,7 +74,7 @@ class ViewDigest:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first difference between two copies of a projection.
+    """A row in which two copies of a projection differ.
 
     Attributes:
         table: The table.
@@ -136,20 +138,33 @@ def _ranges(con: duckdb.DuckDBPyConnection, part: str) -> Iterator[str]:
         yield f" WHERE rowid >= {first} AND rowid < {first + at_once}"
 
 
-def first_difference(
-    live: duckdb.DuckDBPyConnection, fresh: duckdb.DuckDBPyConnection, view: DigestedView
-) -> Difference | None:
-    """The first row, by the columns in their order, in which two copies of a projection differ.
+@dataclass(slots=True)
+class Differences:
+    """All rows in which two copies of a projection differ, counted by table and kind; the first ones are listed."""
+
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    listed: list[Difference] = field(default_factory=list)
+
+    def add(self, difference: Difference) -> None:
+        """Count a row, and list it if there is room."""
+        of_table = self.counts.setdefault(difference.table, {})
+        of_table[difference.kind] = of_table.get(difference.kind, 0) + 1
+        if len(self.listed) < DIFFERENCES_LISTED:
+            self.listed.append(difference)
+
+
+def differences(live: duckdb.DuckDBPyConnection, fresh: duckdb.DuckDBPyConnection, view: DigestedView) -> Differences:
+    """The rows in which two copies of a projection differ, in the order of their columns.
 
     Both copies are sorted and compared row by row, which takes seconds per million rows; for use after digests
     differed.
     """
+    found = Differences()
     for table, query in digest_queries(view.tables).items():
         names = [column.name for column in table.columns]
-        difference = _compare(table.name, names, _sorted(live, query), _sorted(fresh, query))
-        if difference is not None:
-            return difference
-    return None
+        for difference in _compare(table.name, names, _sorted(live, query), _sorted(fresh, query)):
+            found.add(difference)
+    return found
 
 
 def _sorted(con: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
@@ -158,37 +173,46 @@ def _sorted(con: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, .
         yield from rows
 
 
+class _Rows:
+    """Sorted rows with the current one and the one after it; None at the end."""
+
+    def __init__(self, rows: Iterator[tuple[Any, ...]]) -> None:
+        self._rows = rows
+        self.row, self.ahead = next(rows, None), next(rows, None)
+
+    def advance(self) -> None:
+        """Go on by one row."""
+        self.row, self.ahead = self.ahead, next(self._rows, None)
+
+
 def _compare(
-    table: str, names: Sequence[str], live: Iterator[tuple[Any, ...]], fresh: Iterator[tuple[Any, ...]]
-) -> Difference | None:
-    while True:
-        live_row, fresh_row = next(live, None), next(fresh, None)
-        if live_row is None and fresh_row is None:
-            return None
-        if live_row is None or fresh_row is None:
-            row = live_row or fresh_row or ()
-            return Difference(table, _key(names, row, 1), None, "only live" if fresh_row is None else "only fresh")
-        if live_row == fresh_row:
-            continue
-        at = next(i for i, pair in enumerate(zip(live_row, fresh_row, strict=True)) if pair[0] != pair[1])
-        # rows that agree in no leading column, or whose neighbour already matches, are not one changed row
-        ahead_mine, ahead_theirs = next(live, None), next(fresh, None)
-        if ahead_mine == fresh_row:
-            return Difference(table, _key(names, live_row, at + 1), None, "only live")
-        if ahead_theirs == live_row:
-            return Difference(table, _key(names, fresh_row, at + 1), None, "only fresh")
-        if at == 0:
-            if _order(live_row[0]) < _order(fresh_row[0]):
-                return Difference(table, _key(names, live_row, 1), None, "only live")
-            return Difference(table, _key(names, fresh_row, 1), None, "only fresh")
-        return Difference(
-            table,
-            _key(names, live_row, at),
-            names[at],
-            "changed",
-            _value_text(live_row[at]),
-            _value_text(fresh_row[at]),
-        )
+    table: str, names: Sequence[str], live_rows: Iterator[tuple[Any, ...]], fresh_rows: Iterator[tuple[Any, ...]]
+) -> Iterator[Difference]:
+    """The differing rows of two sorted copies."""
+    live, fresh = _Rows(live_rows), _Rows(fresh_rows)
+    while live.row is not None or fresh.row is not None:
+        if live.row == fresh.row:
+            live.advance()
+            fresh.advance()
+        elif live.row is None or fresh.row is None:
+            extra, kind = (fresh, "only fresh") if live.row is None else (live, "only live")
+            yield Difference(table, _key(names, extra.row or (), 1), None, kind)
+            extra.advance()
+        else:
+            at = next(i for i, pair in enumerate(zip(live.row, fresh.row, strict=True)) if pair[0] != pair[1])
+            # rows that agree in no leading column, or whose neighbour already matches, are not one changed row
+            live_first = at == 0 and fresh.ahead != live.row and _order(live.row[0]) < _order(fresh.row[0])
+            if live.ahead == fresh.row or live_first:
+                yield Difference(table, _key(names, live.row, at + 1), None, "only live")
+                live.advance()
+            elif fresh.ahead == live.row or at == 0:
+                yield Difference(table, _key(names, fresh.row, at + 1), None, "only fresh")
+                fresh.advance()
+            else:
+                values = _value_text(live.row[at]), _value_text(fresh.row[at])
+                yield Difference(table, _key(names, live.row, at), names[at], "changed", *values)
+                live.advance()
+                fresh.advance()
 
 
 def _order(value: Any) -> tuple[bool, Any]:
@@ -247,7 +271,8 @@ class Verified:
         equal: Whether the digests agree.
         live: Digest of the live rows.
         fresh: Digest of the rebuilt rows.
-        difference: The first row that differs.
+        differences: The first rows that differ.
+        differing: Table → kind → number of all rows that differ.
     """
 
     projection: str
@@ -255,7 +280,8 @@ class Verified:
     equal: bool
     live: ViewDigest
     fresh: ViewDigest
-    difference: Difference | None = None
+    differences: tuple[Difference, ...] = ()
+    differing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class Verification(list[Verified]):
@@ -423,7 +449,7 @@ async def verify(live: Host, source: ReplaySource, *, memory_mb: int, progress: 
     """Compare every live view with a fresh rebuild, at the live view's checkpoint at the time of the call.
 
     The live digests are computed in one snapshot, so that writes can continue. If a digest differs, the two are
-    compared again at the live checkpoint, under the host's lock, to find the first difference; that comparison counts.
+    compared again at the live checkpoint, under the host's lock, to find the differing rows; that comparison counts.
 
     Args:
         live: The live host.
@@ -480,9 +506,11 @@ def _with_difference(live: Host, fresh: Fresh, view: DigestedView, result: Verif
     if live.store.view_seq(view.name) != fresh.store.view_seq(view.name):
         return result  # a projection that is behind: its rows of that time are gone, and the fresh rows are ahead
     with live.store.snapshot() as live_views, fresh.store.snapshot() as fresh_views:
-        difference = first_difference(live_views, fresh_views, view)
-        if difference is not None:
-            return Verified(result.projection, result.seq, False, result.live, result.fresh, difference)
+        found = differences(live_views, fresh_views, view)
+        if found.listed:
+            return Verified(
+                result.projection, result.seq, False, result.live, result.fresh, tuple(found.listed), found.counts
+            )
         # the copies are equal now: a later event removed the difference
         at, live_digest, fresh_digest = (
             live.store.view_seq(view.name),

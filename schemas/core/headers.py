@@ -17,6 +17,9 @@ FORMAT: Final = "Crew-Format"
 """Version of the envelope; ``1``."""
 FORMAT_VERSION: Final = "1"
 
+SALT: Final = "Crew-Salt"
+"""32 hex digits: 16 random bytes, part of the message's leaf in the log, so that a leaf does not confirm a guess."""
+
 # derived.*.vector
 MODEL: Final = "Crew-Model"
 DIM: Final = "Crew-Dim"

@@ -58,4 +58,6 @@ class ControlPayload(BaseModel):
     model_config = STORED
     ENTRY_TYPE: ClassVar[str]
     VERSION: ClassVar[int] = 1
+    SCANNED: ClassVar[bool] = True
+    """Whether it is scanned for credentials: not if it holds no text of people or agents."""
     INFO: ClassVar[EntryTypeInfo] = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE, noise=True)

@@ -252,9 +252,19 @@ def rebuild(
         raise CrewJournalError(reasons, hint="fix the projection, raise its version, and start again")
 
 
-def verify(*, where: Where, json_output: Json = False) -> None:
-    """Compare the live views with a fresh rebuild; exit code 6 and the first difference if they are not the same."""
+def verify(
+    chain: Annotated[
+        bool, Option("--chain", help="Check the stream against its seals and the checkpoints outside it instead.")
+    ] = False,
+    *,
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Compare the live views with a fresh rebuild; exit code 6 and the differing rows if they are not the same."""
     with client(where) as journal:
+        if chain:
+            _verify_chain(journal.verify_chain().model_dump(), json_output=json_output)
+            return
         result = follow("verify", journal.verify())
     if json_output:
         emit(result)
@@ -262,6 +272,8 @@ def verify(*, where: Where, json_output: Json = False) -> None:
     for view in result["projections"]:
         verdict = "same" if view["equal"] else "DIFFERS"
         print(f"{safe(view['projection']):<16}  {verdict:<7}  {counted(view['live']['rows'], 'row')} at {view['seq']}")
+        if not view["equal"]:
+            _print_differences(view)
     lost = result.get("journal") or {}
     if lost.get("missing") or lost.get("known_entries") or lost.get("views_kept"):
         raise VerificationFailed(
@@ -270,10 +282,35 @@ def verify(*, where: Where, json_output: Json = False) -> None:
         )
     if not result["equal"]:
         raise VerificationFailed(
-            f"the live views differ from a fresh rebuild: {first_difference(result)}",
+            "the live views differ from a fresh rebuild",
             hint="`crew-journal rebuild` repairs them; then find out what changed them",
         )
     print("verified: the live views equal a fresh rebuild")
+
+
+def _verify_chain(report: Mapping[str, Any], *, json_output: bool) -> None:
+    sound = report["integrity"] and report["completeness"]
+    if json_output:
+        emit(report)
+        raise click.exceptions.Exit(0 if sound else VerificationFailed.exit_code)
+    print(f"{counted(report['messages'], 'message')}, sealed up to {report['sealed_to']:,} of {report['last_seq']:,}")
+    print(f"{'public key':<13}{report['public_key']}")
+    print(f"{'root':<13}{report['root']}")
+    for name, agreeing in report["anchors"].items():
+        print(f"{'anchor':<13}{safe(name)}: {counted(agreeing, 'checkpoint')} agree")
+    if report["unsalted"]:
+        print(f"{'not covered':<13}{counted(report['unsalted'], 'message')} from before the log")
+    if report["explained"]:
+        print(f"{'explained':<13}{counted(report['explained'], 'sequence')} erased or accepted as lost")
+    for found in report["breaks"]:
+        print(f"{found['kind']:<13}{found['seq'] or ''} {safe(found['text'])}")
+    print(f"{'integrity':<13}{'holds' if report['integrity'] else 'BROKEN'}")
+    print(f"{'completeness':<13}{'holds' if report['completeness'] else 'BROKEN'}")
+    if not sound:
+        raise VerificationFailed(
+            f"the journal is not what was sealed: {counted(sum(report['counts'].values()), 'break')}",
+            hint="keep the data directory as it is; `crew-journal restore` a backup from before the first break",
+        )
 
 
 def loss_text(lost: Mapping[str, Any]) -> str:
@@ -286,16 +323,17 @@ def loss_text(lost: Mapping[str, Any]) -> str:
     return text
 
 
-def first_difference(result: Mapping[str, Any]) -> str:
-    """The first row that differs, in words."""
-    view = next(view for view in result["projections"] if not view["equal"])
-    difference = view.get("difference")
-    if not difference:
-        return f"{view['projection']}, {view['live']['rows']} rows live and {view['fresh']['rows']} fresh"
-    key = ", ".join(f"{name} {value}" for name, value in difference["key"].items())
-    column = f", column {difference['column']}" if difference.get("column") else ""
-    values = f" (live {difference['live']}, fresh {difference['fresh']})" if difference.get("live") is not None else ""
-    return f"{view['projection']}, table {difference['table']}, row {key}{column}: {difference['kind']}{values}"
+def _print_differences(view: Mapping[str, Any]) -> None:
+    """The differing rows of a view: how many, then the first ones, each in a line."""
+    if not view["differences"]:
+        print(f"  {view['live']['rows']:,} rows live and {view['fresh']['rows']:,} fresh")
+    for table, kinds in view["differing"].items():
+        print(f"  {safe(table)}: " + ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()))
+    for row in view["differences"]:
+        key = ", ".join(f"{name} {value}" for name, value in row["key"].items())
+        column = f", column {row['column']}" if row.get("column") else ""
+        values = f" (live {row['live']}, fresh {row['fresh']})" if row.get("live") is not None else ""
+        print(safe(f"    {row['table']}, row {key}{column}: {row['kind']}{values}"))
 
 
 @dlq.command("retry")

@@ -49,6 +49,10 @@ def up(
         Option("--durability", help="durable: fsync before the ack; interval: every 250 ms. [default: durable]"),
     ] = None,
     embedder: Embedder = None,
+    anchor: Annotated[
+        list[str] | None,
+        Option("--anchor", help="File to which signed checkpoints of the journal are appended; repeatable."),
+    ] = None,
     sample: Annotated[
         bool, Option("--sample", help="Load the sample journal, once, and answer a question from it.")
     ] = False,
@@ -64,7 +68,14 @@ def up(
         from ..http.server import parse_address
 
         folder = data_dir_of(data_dir)
-        settings = settings_from(data_dir=folder, http=http, nats=nats, durability=durability, embedder=embedder)
+        settings = settings_from(
+            data_dir=folder,
+            http=http,
+            nats=nats,
+            durability=durability,
+            embedder=embedder,
+            anchors=os.pathsep.join(anchor) if anchor else None,
+        )
         address = parse_address(settings.http)
     if not is_owned(
         settings.data_dir

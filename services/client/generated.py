@@ -40,6 +40,7 @@ from ...schemas.access.operations import (
     WorkspacesAnswer,
     WorkspaceSettingsAnswer,
 )
+from ...schemas.chain.operations import PROVE_ENTRY, VERIFY_CHAIN, ProveEntryAnswer, VerifyChainAnswer
 from ...schemas.context.operations import (
     CONTEXT_ASSEMBLE,
     FACT_CONFLICTS,
@@ -3039,6 +3040,34 @@ class Operations:
         """
         return self._operate(ERASURES, locals())
 
+    def verify_chain(
+        self,
+    ) -> VerifyChainAnswer:
+        """Check every message of the stream against the seals of the journal and the checkpoints outside it.
+
+        Two verdicts: `integrity`, whether everything that is there is what was sealed, and `completeness`,
+        whether nothing is missing that neither an erasure nor an accepted loss explains. All breaks are counted,
+        the first hundred are listed.
+        """
+        return self._operate(VERIFY_CHAIN, locals())
+
+    def prove_entry(
+        self,
+        entry_id: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> ProveEntryAnswer:
+        """Prove that an entry is in the journal, to somebody who has only its public key and a checkpoint.
+
+        The answer holds everything that a verifier of RFC 9162 needs: the bytes of the leaf, the path to the
+        root, and the signed checkpoint (C2SP tlog-checkpoint).
+
+        Args:
+            entry_id: The entry.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(PROVE_ENTRY, locals())
+
 
 def _awaited(
     method: Callable[Concatenate[Operations, _P], _A],
@@ -3185,3 +3214,5 @@ class AsyncOperations:
     prove_erased = _awaited(Operations.prove_erased)
     erasure = _awaited(Operations.erasure)
     erasures = _awaited(Operations.erasures)
+    verify_chain = _awaited(Operations.verify_chain)
+    prove_entry = _awaited(Operations.prove_entry)

@@ -175,7 +175,7 @@ ADMIN_ROUTES: Final = (
         name="verify",
         tag="admin",
         summary="Compare the live views with a fresh rebuild",
-        description="Streams progress as lines of JSON; the last one names the first difference, if there is one.",
+        description="Streams progress as lines of JSON; the last one has the differing rows, counted and listed.",
         serve=verify,
         answers={"200": LINES},
     ),

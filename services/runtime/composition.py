@@ -23,6 +23,7 @@ from ..access import use_cases as access
 from ..access.tokens import TokenRegistry
 from ..access.use_cases import Agents
 from ..budgets import Budgets
+from ..chain import use_cases as chain
 from ..context import assembling, block, layered_facts, nudges
 from ..context import use_cases as layered
 from ..context.assembling import Assembling
@@ -126,6 +127,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     link.ANSWERS,
     letters.ANSWERS,
     erasures.ANSWERS,
+    chain.ANSWERS,
     documents.ANSWERS,
     document_reading.ANSWERS,
     block.ANSWERS,

@@ -35,6 +35,9 @@ from ...schemas.entries.tables import ADMISSION_PROJECTION
 from ...schemas.settings import GIVE_BACK_GROWTH_BYTES, REST_CPU_SHARE, REST_LOOK_S, Settings
 from ..access.tokens import NatsUsers, TokenRegistry, ensure_owner_token
 from ..budgets import BudgetLimits, Budgets
+from ..chain.anchors import anchor_places, signing_key
+from ..chain.sealer import Sealer
+from ..chain.use_cases import ChainProofs
 from ..client.project import claim_journal, note_token
 from ..data_dir import announce, lock, subject_key
 from ..entries.live_tail import LiveTail
@@ -349,6 +352,15 @@ class Runtime:
         parts.show("ingest", ingest.figures)
         operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now, node.subject_key))
         erasures = node.put(Erasures, Erasures(node, ErasedStream(client, views, operations)))
+        sealer = Sealer(
+            node,
+            views.source,
+            partial(stream_head, client),
+            signing_key(node.subject_key),
+            anchor_places(data_dir, settings.anchor_files),
+        )
+        node.put(ChainProofs, ChainProofs(node, sealer, views.source))
+        views.followers.append(sealer.take)
         tail = LiveTail(store, node.queries, head=lambda: stream_head(client), per_token=settings.tails_per_token)
         services = await make_services(
             node,
@@ -375,6 +387,7 @@ class Runtime:
         self._http_url = server.url
         stack.callback(announce(data_dir, self._http_url, self.nats_url, self._owner_token))
         await parts.begin("erasures", erasures)
+        await parts.begin("seals", sealer)
         await reactors.start()
         embedding.start_probing()
 

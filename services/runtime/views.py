@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -138,6 +138,7 @@ class NodeViews:
         memory_mb: Memory of DuckDB, for rebuilds too.
         aside: The file that was renamed for this one, None if there is none.
         read_whole: Whether the stream was read from its beginning.
+        followers: Get the messages of the live feed after they were folded.
     """
 
     store: ViewStore
@@ -149,6 +150,7 @@ class NodeViews:
     memory_mb: int
     aside: PutAside | None = None
     read_whole: bool = False
+    followers: list[Callable[[Sequence[RawMessage]], None]] = field(default_factory=list)
 
     @classmethod
     async def start(
@@ -245,6 +247,8 @@ class NodeViews:
     async def _fold(self, messages: list[RawMessage]) -> None:
         self.account.account(self.host.checkpoint + 1, messages)
         await self.host.fold(messages)
+        for take in self.followers:
+            take(messages)
 
     def watch(
         self,

@@ -98,7 +98,8 @@ class FakeClient:
             "equal": self.equal,
             "live": VIEW,
             "fresh": VIEW,
-            "difference": None if self.equal else difference,
+            "differences": [] if self.equal else [difference],
+            "differing": {} if self.equal else {"postings": {"changed": 2, "only live": 1}},
         }
         answers: dict[str, Callable[[], Any]] = {
             "append": lambda: Receipt(id="a1", seq=7),

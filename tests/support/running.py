@@ -23,9 +23,9 @@ async def _keep_no_time(_self: Sweeps) -> None:
 async def running_node(data_dir: Path, **given: Any) -> AsyncIterator[Runtime]:
     """A node below ``data_dir``, stopped when the block is left.
 
-    Without an embedder unless the settings say so, and without sweeps but on request.
+    Without an embedder unless the settings say so, without sweeps but on request, and without seals.
     """
-    named: dict[str, Any] = {"http": "127.0.0.1:0", "embedder": "none", "durability": "interval"}
+    named: dict[str, Any] = {"http": "127.0.0.1:0", "embedder": "none", "durability": "interval", "seal_s": 0}
     runtime = Runtime(Settings(data_dir=data_dir, nats_server=nats_binary().path, **{**named, **given}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Sweeps, "start", _keep_no_time)

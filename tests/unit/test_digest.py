@@ -8,7 +8,7 @@ import duckdb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crew_journal.consumers.host.rebuild import digest, first_difference
+from crew_journal.consumers.host.rebuild import DIFFERENCES_LISTED, differences, digest
 from crew_journal.consumers.host.transaction import digest_queries
 from crew_journal.schemas.core.table import Seq, Table, Tables
 
@@ -81,7 +81,7 @@ def test_order_and_layout_do_not_count(rows: list[Row], rng: object, cut: int) -
     with filled(rows) as one, filled(shuffled[:cut], shuffled[cut:]) as other:
         assert digest(one, Spread()) == digest(other, Spread())
         assert digest(one, Spread()).rows == len(rows)
-        assert first_difference(one, other, Spread()) is None
+        assert differences(one, other, Spread()).listed == []
 
 
 @settings(max_examples=settings.default.max_examples // 3)
@@ -103,9 +103,9 @@ def test_a_changed_missing_or_repeated_row_gives_another_digest_and_is_named(
         other[at] = tuple(row)
     with filled(rows) as live, filled(other) as fresh:
         assert digest(live, View()).digest != digest(fresh, View()).digest
-        found = first_difference(live, fresh, View())
-        assert found is not None
-        assert found.table == "t"
+        found = differences(live, fresh, View())
+        assert found.counts["t"]
+        assert all(difference.table == "t" for difference in found.listed)
 
 
 def test_the_sums_are_exact_however_many_rows_there_are() -> None:
@@ -118,11 +118,21 @@ def test_the_sums_are_exact_however_many_rows_there_are() -> None:
         assert digest(con, Numbers()) != forward
 
 
+def test_all_differing_rows_are_counted_and_a_hundred_are_listed() -> None:
+    rows: list[Row] = [(number, "x", b"", 0.0) for number in range(1_000)]
+    changed: list[Row] = [(n, "y" if n % 3 == 0 else "x", b"", 0.0) for n in range(1_000) if n % 5]
+    with filled(rows) as live, filled([*changed, (2_000, "new", b"", 0.0)]) as fresh:
+        found = differences(live, fresh, View())
+    missing, edited = 200, sum(1 for n in range(1_000) if n % 5 and n % 3 == 0)
+    assert found.counts == {"t": {"only live": missing, "changed": edited, "only fresh": 1}}
+    assert len(found.listed) == DIFFERENCES_LISTED
+
+
 def test_the_key_and_column_of_a_difference_are_named() -> None:
     with (
         filled([(1, "x", b"", 0.0), (2, "y", b"", 0.0)]) as live,
         filled([(1, "x", b"", 0.0), (2, "z", b"", 0.0)]) as fresh,
     ):
-        found = first_difference(live, fresh, View())
-    assert str(found) == "t (a=2): changed in b"
+        found = differences(live, fresh, View())
+    assert list(map(str, found.listed)) == ["t (a=2): changed in b"]
     assert list(digest_queries(View.tables).values()) == ['SELECT a, b, c, d FROM "t"']

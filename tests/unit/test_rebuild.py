@@ -89,7 +89,7 @@ async def test_writes_go_on_during_a_rebuild_and_are_in_it(tmp_path: Path, monke
         assert {result.projection for result in results} >= {"admission", "entries", "fulltext", "vectors"}
 
 
-async def test_verify_names_the_first_row_that_differs(tmp_path: Path) -> None:
+async def test_verify_names_and_counts_the_rows_that_differ(tmp_path: Path) -> None:
     async with node(tmp_path / "v.duckdb", discover_projections()) as live:
         await live.host.fold(STREAM)
         await live.store.write(lambda con: con.execute("UPDATE journal_entries SET summary = 'forged' WHERE seq = 20"))
@@ -97,14 +97,10 @@ async def test_verify_names_the_first_row_that_differs(tmp_path: Path) -> None:
         await live.store.write(lambda con: con.execute("INSERT INTO postings SELECT * FROM postings_tail LIMIT 1"))
         results = {r.projection: r for r in await verify(live.host, source_of(STREAM), memory_mb=MEMORY_MB)}
         assert {name for name, result in results.items() if not result.equal} == {"entries", "vectors", "fulltext"}
-        entries = results["entries"].difference
-        assert entries is not None
+        [entries] = results["entries"].differences
         assert (entries.key["seq"], entries.column, entries.kind) == ("20", "summary", "changed")
-        vectors, postings = results["vectors"].difference, results["fulltext"].difference
-        assert vectors is not None
-        assert postings is not None
-        assert vectors.kind == "only fresh"
-        assert postings.kind == "only live"
+        assert results["vectors"].differing == {"journal_embeddings": {"only fresh": 1}}
+        assert results["fulltext"].differing == {"postings": {"only live": 1}}
 
 
 async def test_what_a_later_event_settled_is_reported_as_it_is_now(tmp_path: Path) -> None:
@@ -120,7 +116,7 @@ async def test_what_a_later_event_settled_is_reported_as_it_is_now(tmp_path: Pat
                 yield batch
 
         results = await verify(live.host, source, memory_mb=MEMORY_MB)
-        assert {(r.projection, r.difference) for r in results if not r.equal or r.difference} == set()
+        assert {(r.projection, r.differences) for r in results if not r.equal or r.differences} == set()
         assert {r.projection: r.seq for r in results}["vectors"] == 61
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.protocol.parser import AWAITING_CONTROL_LINE, AWAITING_MSG_PAYLOAD, CRLF_SIZE, Parser
 
+from ....schemas.core import headers as h
 from ....schemas.core.errors import BrokerError, BrokerUnavailable
 
 # Fast path for received messages: messages of diverted subscriptions are parsed without nats-py.
@@ -131,8 +133,24 @@ def encode_headers(headers: Mapping[str, str]) -> bytes:
     return text.encode()
 
 
+_SALT_LINE: Final = f"{h.SALT}: ".encode()
+_SALT_BYTES: Final = 16
+_LINE_END: Final = len(b"\r\n")
+_SALTS_AT_ONCE: Final = 256
+"""Salts that one call of the system's random source makes: a call for each message costs 0.6 µs more."""
+_salts: list[bytes] = []
+
+
+def _salt() -> bytes:
+    """16 random bytes as hex."""
+    if not _salts:
+        made = os.urandom(_SALT_BYTES * _SALTS_AT_ONCE).hex().encode()
+        _salts.extend(made[at : at + 2 * _SALT_BYTES] for at in range(0, len(made), 2 * _SALT_BYTES))
+    return _salts.pop()
+
+
 def encode_publish(subject: str, reply: str, headers: bytes, body: bytes) -> bytes:
-    """The protocol command that publishes a message.
+    """The protocol command that publishes a message, with a salt of its own (``schemas/chain/tree``).
 
     Args:
         subject: Printable ASCII without blanks.
@@ -145,9 +163,10 @@ def encode_publish(subject: str, reply: str, headers: bytes, body: bytes) -> byt
     """
     if not subject or " " in subject or not (subject.isascii() and subject.isprintable()):
         raise BrokerError("the subject of a message holds blanks or other characters than ASCII")
-    size = len(headers)
+    head = b"".join((headers[:-_LINE_END], _SALT_LINE, _salt(), b"\r\n\r\n"))
+    size = len(head)
     return b"".join(
-        (f"HPUB {subject} {reply} {size} {size + len(body)}\r\n".encode(), headers, body, b"\r\n"),
+        (f"HPUB {subject} {reply} {size} {size + len(body)}\r\n".encode(), head, body, b"\r\n"),
     )
 
 

@@ -322,7 +322,7 @@ class Journal:
             BrokerUnavailable: If no ack came in time.
         """
         decided = accepted = decision_entry(workspace_id, payload, summary, self._clock(), **fields)
-        if self._secrets.suspects(decided):
+        if payload.SCANNED and self._secrets.suspects(decided):
             accepted, _warning = await self._secrets.entry(decided)
         if accepted is not decided:
             _check_decision(payload, accepted)

@@ -1,0 +1,132 @@
+"""Leaves and Merkle tree of the stream (RFC 6962, RFC 9162).
+
+The leaf with index ``i`` belongs to the sequence ``i + 1`` of JOURNAL, so every sequence has one, also a missing one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from ..core import headers as h
+
+HASH_BYTES: Final = 32
+GAP: Final = hashlib.sha256(b"\x00crew-journal: no message").digest()
+"""Leaf of a sequence that had no message when it was sealed."""
+UNSALTED: Final = hashlib.sha256(b"\x00crew-journal: before the log").digest()
+"""Leaf of the messages before the first one with a salt.
+
+A hash of their content would stay after an erasure and could confirm a guess.
+"""
+EMPTY_ROOT: Final = hashlib.sha256(b"").digest()
+_FIRST_LINE: Final = b"NATS/1.0\r\n"
+_SALT_CHARS: Final = 60
+"""The service writes the salt's line last, so it is looked for there first."""
+_SALT: Final = re.compile(rf"\r\n{h.SALT}: ([0-9a-f]{{32}})\r\n".encode())
+
+
+def header_block(headers: Mapping[str, str] | None) -> bytes:
+    """The headers as the block of bytes that the service publishes: ``NATS/1.0`` and one ``name: value`` a line."""
+    block = getattr(headers, "block", None)
+    if block is not None:
+        return bytes(block)
+    lines = "".join([f"{name}: {value}\r\n" for name, value in (headers or {}).items()])
+    return b"%s%s\r\n" % (_FIRST_LINE, lines.encode())
+
+
+def leaf_data(subject: str, headers: Mapping[str, str] | None, body: bytes) -> bytes | None:
+    """What the leaf of a message is a hash of: salt, subject, headers, body; None for a message without a salt.
+
+    The parts need no lengths between them: the salt has 16 bytes, the headers begin with ``NATS/1.0`` and a line break,
+    which no subject holds, and end with the first empty line.
+    """
+    block = header_block(headers)
+    salt = _SALT.search(block, max(0, len(block) - _SALT_CHARS)) or _SALT.search(block)
+    return None if salt is None else b"".join((bytes.fromhex(salt[1].decode()), subject.encode(), block, body))
+
+
+def leaf_hash(data: bytes) -> bytes:
+    """The leaf of these bytes, 32 bytes."""
+    return hashlib.sha256(b"\x00" + data).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """The inner node over two nodes, 32 bytes."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+class Leaves:
+    """The leaves of messages in stream order.
+
+    Args:
+        salted: Whether a message with a salt came before.
+    """
+
+    def __init__(self, *, salted: bool = False) -> None:
+        self.salted = salted
+
+    def leaf(self, subject: str, headers: Mapping[str, str] | None, body: bytes) -> bytes:
+        """The leaf of the next message, 32 bytes."""
+        data = leaf_data(subject, headers, body)
+        if data is not None:
+            self.salted = True
+            return leaf_hash(data)
+        if not self.salted:
+            return UNSALTED
+        return leaf_hash(b"".join((subject.encode(), header_block(headers), body)))  # published by somebody else
+
+
+class Tree:
+    """The right edge of a growing tree: enough to append leaves and to compute the root.
+
+    Args:
+        size: Number of leaves.
+        peaks: Roots of the full subtrees, the largest first: one for each binary digit 1 of ``size``.
+
+    Raises:
+        ValueError: If the number of peaks does not fit the size.
+    """
+
+    def __init__(self, size: int = 0, peaks: Iterable[bytes] = ()) -> None:
+        self.size = size
+        self.peaks = list(peaks)
+        if len(self.peaks) != size.bit_count():
+            raise ValueError(f"a tree of {size} leaves has {size.bit_count()} full subtrees, not {len(self.peaks)}")
+
+    def add(self, leaf: bytes) -> None:
+        """Append a leaf."""
+        size, peaks = self.size, self.peaks
+        while size & 1:
+            leaf = node_hash(peaks.pop(), leaf)
+            size >>= 1
+        peaks.append(leaf)
+        self.size += 1
+
+    def root(self) -> bytes:
+        """The root over all leaves, 32 bytes."""
+        if not self.peaks:
+            return EMPTY_ROOT
+        root = self.peaks[-1]
+        for peak in reversed(self.peaks[:-1]):
+            root = node_hash(peak, root)
+        return root
+
+
+def root_of(leaves: Iterable[bytes]) -> bytes:
+    """The root of a tree with these leaves."""
+    tree = Tree()
+    for leaf in leaves:
+        tree.add(leaf)
+    return tree.root()
+
+
+def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
+    """The hashes from which a verifier computes the root of the leaf at ``index``, the nearest first (RFC 9162 2.1.3.1)."""
+    if len(leaves) == 1:
+        return []
+    middle = 1 << (len(leaves) - 1).bit_length() - 1
+    if index < middle:
+        return [*inclusion_path(leaves[:middle], index), root_of(leaves[middle:])]
+    return [*inclusion_path(leaves[middle:], index - middle), root_of(leaves[:middle])]

@@ -1,0 +1,1 @@
+"""Seals the journal, and checks it against its seals and anchors."""

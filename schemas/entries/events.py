@@ -144,6 +144,10 @@ class LossAccepted(ControlPayload, InParts):
     reason: str = Field(default="", max_length=MAX_REASON)
 
 
+ERASURE_TYPES: Final = frozenset(
+    kind.ENTRY_TYPE for kind in (ErasureRequested, ErasureScoped, ErasureCompleted, LossAccepted)
+)
+"""Entry types that are never erased: they hold ids alone, and say what became of others."""
 EXPLANATIONS: Final = (ErasureScoped.ENTRY_TYPE, LossAccepted.ENTRY_TYPE)
 """Entry types that explain why sequences are missing."""
 

@@ -39,7 +39,7 @@ from ...schemas.core.sequence_set import MAX_IDS, in_parts, ranges_of
 from ...schemas.core.timestamps import format_ms
 from ...schemas.decode import decode
 from ...schemas.documents.tables import CHUNK_VECTORS
-from ...schemas.entries.events import EXPLANATIONS, ErasureCompleted, ErasureRequested, ErasureScoped
+from ...schemas.entries.events import ERASURE_TYPES, ErasureCompleted, ErasureRequested, ErasureScoped
 from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
 from ...schemas.erasure.criteria import CRITERIA
 from ...schemas.erasure.lineage import names_of, sources_of
@@ -58,7 +58,7 @@ from ...schemas.erasure.operations import (
     ProveAnswer,
     ProveRequest,
 )
-from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, ErasureRow
+from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, LATE_MESSAGES, ErasureRow, LateRow
 from ...schemas.events import control_payloads
 from ...schemas.learning.events import MemoryConsolidated, RuleLearned, RuleProposed
 from ...schemas.operate.events import ToolCalled
@@ -122,6 +122,8 @@ _TEXT_VIEWS: Final = tuple(sorted({kind.table.view for kind in TEXT_KINDS}))
 _OPEN: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE state <> 'completed' ORDER BY seq"
 _LISTED: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspace_id = ? ORDER BY seq DESC"
 _ONE: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspace_id = ? AND erasure_id = ?"
+_LATE: Final = "late messages"
+"""Name of the task that deletes messages which came after they were erased."""
 _SEQUENCES: Final = "seq", "since_seq", "doc"
 """Columns with the sequence of the message that a row was made of."""
 _log = structlog.get_logger(__name__)
@@ -252,6 +254,8 @@ class Erasures(Part):
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._alone = asyncio.Lock()
         self._unsubscribe: Callable[[], None] = lambda: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._late_due = False
 
     # as a part of the node
 
@@ -264,6 +268,8 @@ class Erasures(Part):
         for values in await asyncio.to_thread(views.rows, _OPEN):
             row = ErasureRow(*values)
             self._begin(row.erasure_id, self._resume(row))
+        self._loop = asyncio.get_running_loop()
+        self._begin_late()
 
     async def stop(self) -> None:
         """Stop the work; the next start resumes it."""
@@ -280,6 +286,8 @@ class Erasures(Part):
         changes = batch.changes.get(ERASED_IDS.name)
         for written in changes.written if changes is not None else ():
             self._node.journal.erased.update(int(key) for key in written["key"])
+        if LATE_MESSAGES.name in batch.changes and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._begin_late)
 
     # the operations
 
@@ -360,8 +368,7 @@ class Erasures(Part):
             if erased:
                 hint = f"{', '.join(erased[:NAMED_IN_ERRORS])}: erased already, `crew-journal erasures` shows when"
             raise NotFound(message, hint=hint, field="ids")
-        if not scope.sequences:
-            [(name, value)] = criteria.items()
+        for name, value in criteria.items() if not scope.sequences else ():
             raise NotFound(
                 f"no message of workspace {workspace_id} has the {name} {value}", hint=_HINTS[name], field=name
             )
@@ -422,7 +429,7 @@ class Erasures(Part):
 
     def _take(self, scope: ErasureScope, event: Event, hashes: dict[str, str]) -> None:
         kind = _kind(event)
-        if kind in _OWN_TYPES:
+        if kind in ERASURE_TYPES:
             return
         own, sources = names_of(event), frozenset(sources_of(event))
         if (
@@ -548,6 +555,44 @@ class Erasures(Part):
             scope.add(seq, None, "vector of a text that is gone", "vectors")
         return fresh
 
+    def _begin_late(self) -> None:
+        self._late_due = True
+        if _LATE not in self._tasks:
+            self._begin(_LATE, self._delete_late())
+
+    async def _delete_late(self) -> None:
+        """Delete messages that came after they were erased, with a further receipt; no view has folded them."""
+        while self._late_due:
+            self._late_due = False
+            async with self._alone:
+                await self._delete_all_late()
+
+    async def _delete_all_late(self) -> None:
+        while late := await asyncio.to_thread(
+            self._node.views.rows, f"SELECT {LATE_MESSAGES.names} FROM {LATE_MESSAGES}"
+        ):
+            rows = [LateRow(*values) for values in late]
+            workspace_id, erasure_id = rows[0].workspace_id, rows[0].erasure_id
+            sequences = [row.seq for row in rows if row.erasure_id == erasure_id]
+            scope = ErasureScope(set(), sequences=set(sequences))
+            await self._patiently(partial(self._announce, workspace_id, erasure_id, scope, sequences))
+            await self._patiently(partial(self._delete, sequences))
+            receipt = ErasureCompleted(
+                erasure_id=erasure_id, counts={"late messages": len(sequences)}, not_proven=NOT_PROVEN
+            )
+            summary = f"{len(sequences):,} messages that came after their erasure are deleted"
+            decided = await self._patiently(
+                partial(
+                    self._node.decide,
+                    None,
+                    receipt,
+                    summary,
+                    workspace_id=workspace_id,
+                    entry_id=f"{erasure_id}_{max(sequences)}",
+                )
+            )
+            await self._shown(erasure_id, decided.seq)
+
     async def _announce(self, workspace_id: str, erasure_id: str, scope: ErasureScope, fresh: Sequence[int]) -> None:
         """Record which messages are erased, and wait until the views know it: their gaps are then explained."""
         self._node.journal.bar(workspace_id, scope.ids)
@@ -558,6 +603,9 @@ class Erasures(Part):
             summary = f"erasure of {len(fresh):,} messages announced ({number} of {len(parts)})"
             decided = await self._node.decide(None, payload, summary, workspace_id=workspace_id)
             seq = decided.seq
+        await self._shown(erasure_id, seq)
+
+    async def _shown(self, erasure_id: str, seq: int) -> None:
         while not await self._node.shows(seq, ENTRIES_PROJECTION, ERASURES_PROJECTION):
             _log.warning("erasure_waits_for_views", erasure_id=erasure_id, seq=seq)
 
@@ -580,10 +628,6 @@ class Erasures(Part):
             except (BrokerError, Unavailable) as error:
                 _log.warning("erasure_waits", error=type(error).__name__, reason=error.message)
                 await asyncio.sleep(RETRY_S)
-
-
-_OWN_TYPES: Final = frozenset((*EXPLANATIONS, ErasureRequested.ENTRY_TYPE, ErasureCompleted.ENTRY_TYPE))
-"""What explains gaps is not erased; it holds ids alone."""
 
 
 def _event(message: ErasableMessage) -> Event | None:

@@ -91,17 +91,22 @@ class ProveRequest(Request):
     """Look for a text in everything the node keeps: files of the stream, views, logs and other files of its folder.
 
     Run it before an erasure, to see where the text is, and after it. The text is searched in UTF-8, UTF-16, hex, base64,
-    percent-encoded and escaped as JSON, and the hashes of its words in the indexes. The text itself is not recorded.
+    percent-encoded and escaped as JSON, and by its hash, the hashes of its words in the indexes, and its vector by the
+    models in use. The text itself is not recorded.
     """
 
     canary: str = Field(min_length=4, max_length=200, description="The text; a rare word or name says most.")
 
 
 class ProveAnswer(Answer):
-    """Where the text was found, with how often: by file, and by column of the views. Nothing found: both are empty."""
+    """Where the text was found, with how often: by file, and by column of the views. Nothing found: both are empty.
+
+    ``models`` names the embedding models by whose vector of the text the views were searched.
+    """
 
     files: dict[str, int]
     views: dict[str, int]
+    models: tuple[str, ...]
     view_seq: int
 
 

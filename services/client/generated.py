@@ -3007,8 +3007,8 @@ class Operations:
         """Look for a text in everything the node keeps: files of the stream, views, logs and other files of its folder.
 
         Run it before an erasure, to see where the text is, and after it. The text is searched in UTF-8, UTF-16,
-        hex, base64, percent-encoded and escaped as JSON, and the hashes of its words in the indexes. The text
-        itself is not recorded.
+        hex, base64, percent-encoded and escaped as JSON, and by its hash, the hashes of its words in the indexes,
+        and its vector by the models in use. The text itself is not recorded.
 
         Args:
             canary: The text; a rare word or name says most.

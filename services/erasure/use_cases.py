@@ -12,6 +12,7 @@ may be repeated.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from ...schemas.core.envelope import (
     TokenBitsDerived,
     VectorDerived,
 )
-from ...schemas.core.errors import BrokerError, FoldError, InvalidQuery, NotFound, Unavailable
+from ...schemas.core.errors import BrokerError, EmbedderUnavailable, FoldError, InvalidQuery, NotFound, Unavailable
 from ...schemas.core.ids import hash64, is_id, name_key, uuid7_hex
 from ...schemas.core.ports import CommittedBatch, ViewReader
 from ...schemas.core.sequence_set import MAX_IDS, in_parts, ranges_of
@@ -402,8 +403,17 @@ class Erasures(Part):
         """Look for a text in everything the node keeps."""
         node = self._node
         seq = node.views.view_seq()
-        found = await asyncio.to_thread(traces, node.settings.data_dir, node.views, request.canary, node.analyzer)
-        return ProveAnswer(files=dict(found["files"]), views=dict(found["views"]), view_seq=seq)
+        vectors: dict[str, bytes] = {}
+        for model in await asyncio.to_thread(node.embedders.wanted):
+            if (embedder := node.embedders.running(model)) is not None:
+                with contextlib.suppress(EmbedderUnavailable):  # the answer names the models that were asked
+                    [vectors[model]] = await embedder.embed_documents([request.canary])
+        found = await asyncio.to_thread(
+            traces, node.settings.data_dir, node.views, request.canary, node.analyzer, vectors
+        )
+        return ProveAnswer(
+            files=dict(found["files"]), views=dict(found["views"]), models=tuple(sorted(vectors)), view_seq=seq
+        )
 
     # the scope
 

@@ -79,6 +79,7 @@ NOT_PROVEN: Final = (
     "backups made before the erasure, wherever they are kept",
     "prompts and answers that were given to agents, and what the providers of models keep of them",
     "mirrors, exports, bundles and copies of the stream outside this node",
+    "keys of documents in the broker's index of subjects, which it writes again within minutes and when it stops",
     "freed blocks of the disk, which the file system may not have overwritten yet",
 )
 """What an erasure cannot reach."""

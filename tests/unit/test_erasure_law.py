@@ -26,7 +26,7 @@ from support.views import DeadLetters, node
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.schemas.core.errors import FoldError
-from crew_journal.schemas.core.ids import is_id
+from crew_journal.schemas.core.ids import entry_id_at, is_id
 from crew_journal.schemas.core.sequence_set import in_parts, ranges_of
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entries.events import ERASURE_TYPES, ErasureCompleted, ErasureRequested, ErasureScoped
@@ -119,6 +119,12 @@ def forget(scope: ErasureScope, workspace_id: str, after: int) -> list[RawMessag
     ]
 
 
+def has_id_of_its_sequence(message: RawMessage) -> bool:
+    """Whether it was published without an id, so that it would be another entry if it came again."""
+    [*own] = names([message])
+    return any(name == entry_id_at(message.seq) for _, name in own)
+
+
 def hold_to_the_law(data: st.DataObject, max_messages: int) -> None:
     log = data.draw(journals(max_messages))
     named = names(log)
@@ -133,7 +139,7 @@ def hold_to_the_law(data: st.DataObject, max_messages: int) -> None:
     kept = [message for message in log if message.seq not in scope.sequences]
     events = forget(scope, workspace_id, log[-1].seq)
     last = events[-1].seq
-    gone = [message for message in log if message.seq in scope.sequences]
+    gone = [message for message in log if message.seq in scope.sequences and not has_id_of_its_sequence(message)]
     late = [
         replace(message, seq=last + number, published_ms=EPOCH_MS + last + number)
         for number, message in enumerate(gone, 1)

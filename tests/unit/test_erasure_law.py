@@ -171,7 +171,7 @@ def test_late_deliveries_in_two_thousand_journals_change_no_view(data: st.DataOb
 
 
 def test_what_comes_before_the_request_is_folded_and_its_vector_after_it_is_not() -> None:
-    request = control(ErasureRequested(erasure_id=ERASURE_ID, entry_ids=("e1",)), "x_law")
+    request = control(ErasureRequested(erasure_id=ERASURE_ID, entry_ids=("e1",)), "x_law", workspace="w1")
     log = [
         at(1, entry("e1")),
         at(2, request),

@@ -14,7 +14,7 @@ from ..documents.checks import refused_texts
 from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import stream_head
 from ..operate.letters import delete_message
-from ..operate.long_work import LongOperations
+from ..operate.status import LongOperations
 from .views import NodeViews
 
 _LIVE: Final = ("", ".wal", ".tmp")

@@ -126,6 +126,9 @@ _LISTED: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspa
 _ONE: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspace_id = ? AND erasure_id = ?"
 _LATE: Final = "late messages"
 """Name of the task that deletes messages which came after they were erased."""
+_LATE_OF_COMPLETED: Final = f"""SELECT {LATE_MESSAGES.names} FROM {LATE_MESSAGES}
+    WHERE erasure_id IN (SELECT erasure_id FROM {ERASURE_ROWS} WHERE state = 'completed') ORDER BY seq"""
+"""An erasure that is under way finds late messages itself."""
 _SEQUENCES: Final = "seq", "since_seq", "doc"
 """Columns with the sequence of the message that a row was made of."""
 _log = structlog.get_logger(__name__)
@@ -288,7 +291,7 @@ class Erasures(Part):
         changes = batch.changes.get(ERASED_IDS.name)
         for written in changes.written if changes is not None else ():
             self._node.journal.erased.update(int(key) for key in written["key"])
-        if LATE_MESSAGES.name in batch.changes and self._loop is not None:
+        if {LATE_MESSAGES.name, ERASURE_ROWS.name} & batch.changes.keys() and self._loop is not None:
             self._loop.call_soon_threadsafe(self._begin_late)
 
     # the operations
@@ -579,9 +582,7 @@ class Erasures(Part):
                 await self._delete_all_late()
 
     async def _delete_all_late(self) -> None:
-        while late := await asyncio.to_thread(
-            self._node.views.rows, f"SELECT {LATE_MESSAGES.names} FROM {LATE_MESSAGES}"
-        ):
+        while late := await asyncio.to_thread(self._node.views.rows, _LATE_OF_COMPLETED):
             rows = [LateRow(*values) for values in late]
             workspace_id, erasure_id = rows[0].workspace_id, rows[0].erasure_id
             sequences = [row.seq for row in rows if row.erasure_id == erasure_id]

@@ -93,7 +93,8 @@ async def planted(ask: Asking) -> tuple[str, str]:
     await ask.post("/v1/kg/facts", subject="Ben", predicate="drinks", object="green tea")
     drawer = await ask.post("/v1/palace/drawers", wing="people", room="ana", content=f"Ana said {CANARY} at the door")
     await ask.post("/v1/palace/drawers", wing="people", room="ben", content="Ben drinks his green tea at four")
-    await ask.client.put(f"/v1/palace/drawers/{drawer['drawer_id']}", json={"room": "badges"})
+    moved = await ask.client.post(f"/v1/palace/drawers/{drawer['drawer_id']}", json={"room": "badges"})
+    assert moved.is_success, moved.text
     return note, f"drawer:{drawer['drawer_id']}"
 
 
@@ -288,5 +289,37 @@ async def test_erasure_takes_vectors_without_a_text_and_embeds_again_what_stays(
             await until(WITHOUT_TEXT, 0)
             await until(WITHOUT_VECTOR, 0)
         await until(VECTORS, 2)
+        verified = await ask.client.post("/v1/admin/verify")
+        assert '"equal": true' in verified.text.replace('":true', '": true')
+
+
+async def test_message_that_comes_after_its_erasure_is_in_no_view_and_deleted_with_a_further_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Erasures] = []
+
+    async def start(part: Erasures, begin: Any = Erasures.start) -> None:
+        started.append(part)
+        await begin(part)
+
+    monkeypatch.setattr(Erasures, "start", start)
+    async with running_node(tmp_path) as node, asking(node) as ask:
+        note = await ask.entry(id="j_late", summary=f"the word is {CANARY}")
+        begun = await ask.post("/v1/admin/forget", ids=[note], reason="r")
+        await ask.completed(begun["erasure_id"])
+        body = (
+            b'{"id":"j_late","workspace_id":"default","ts":"2026-11-23T00:00:00.000Z","entry_type":"note.written",'
+            b'"summary":"%s"}'
+        )
+        headers = {"Nats-Msg-Id": "default/other", "Crew-Entry-Id": "j_late"}
+        writer = started[0]._node.writer
+        for number, data in enumerate((body % CANARY.encode(), b"{" + CANARY.encode())):  # the second cannot be decoded
+            given = {**headers, "Nats-Msg-Id": f"default/other{number}"}
+            await writer.publish("journal.default.c1.a1.note.written", data, given)
+        async with asyncio.timeout(DEADLINE_S):
+            while (await ask.completed(begun["erasure_id"]))["counts"].get("late messages") != 2:  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
+        assert await ask.traces() == {"files": {}, "views": {}}
+        assert (await ask.get("/v1/admin/erasures"))["erasures"][0]["counts"]["stream"] >= 1
         verified = await ask.client.post("/v1/admin/verify")
         assert '"equal": true' in verified.text.replace('":true', '": true')

@@ -120,7 +120,7 @@ async def test_forget_entry_with_derived_texts_leaves_no_trace_and_the_neighbour
         assert begun["messages"] >= planned["messages"]  # a reactor may derive more at any time
         assert receipt["counts"]["stream"] >= begun["messages"]
         assert receipt["counts"]["views: documents"] >= planned["stores"]["views: documents"] > 0
-        assert planned["by_family"]["palace"] == 2
+        assert planned["by_family"]["palace"] >= 2  # filed and moved; a reactor may add more
         assert receipt["not_proven"]
         assert await ask.traces() == {"files": {}, "views": {}}
         assert await ask.refused(id=note, summary=f"Ana's badge word is {CANARY}")

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ..schemas.core.errors import CrewJournalError
 from ..schemas.core.table import Table
 from ..schemas.entries.tables import ADMISSION_PROJECTION, DECODE_STAGE
-from .host.admission import ADMISSION_TABLE
+from .host.admission import ADMISSION_TABLES
 from .host.faults import PARKINGS_TABLE
 from .projection import Projection
 
@@ -114,7 +114,8 @@ def discover_projections() -> tuple[Projection, ...]:
             twice; names the file and what to do.
     """
     projections: list[Projection] = []
-    owners = {ADMISSION_TABLE: ADMISSION_PROJECTION, "checkpoint": _HOST, PARKINGS_TABLE: _HOST}
+    owners = {table.name: ADMISSION_PROJECTION for table in ADMISSION_TABLES}
+    owners |= {"checkpoint": _HOST, PARKINGS_TABLE: _HOST}
     names = {ADMISSION_PROJECTION: _HOST, DECODE_STAGE: _HOST}
     for part in _parts("fold"):
         projection = _projection_of(part)

@@ -17,6 +17,7 @@ from ..schemas.core.envelope import (
     ChunkVectorDerived,
     DocumentWritten,
     EntryRecorded,
+    ErasedReceived,
     Event,
     LinkDerived,
     TokenBitsDerived,
@@ -81,6 +82,11 @@ class Batch:
     def documents(self) -> list[DocumentWritten]:
         """The writes of documents among the events."""
         return [event for event in self.events if isinstance(event, DocumentWritten)]
+
+    @cached_property
+    def late(self) -> list[ErasedReceived]:
+        """The messages that came after they were erased."""
+        return [event for event in self.events if isinstance(event, ErasedReceived)]
 
     @cached_property
     def _controls(self) -> list[EntryRecorded]:

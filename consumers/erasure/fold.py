@@ -5,14 +5,26 @@ Invariant: an id is in ``erased_ids`` from the request on, so that no retry brin
 
 from __future__ import annotations
 
+import json
+from collections import Counter, deque
 from typing import ClassVar
 
-from ...schemas.core.envelope import EntryRecorded
+import orjson
+
+from ...schemas.core.envelope import EntryRecorded, ErasedReceived
 from ...schemas.core.ids import name_key
 from ...schemas.core.sequence_set import size_of
 from ...schemas.core.table import Tables
 from ...schemas.entries.events import ErasureCompleted, ErasureRequested, ErasureScoped
-from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, ErasedIdRow, ErasureRow
+from ...schemas.erasure.tables import (
+    ERASED_IDS,
+    ERASURE_ROWS,
+    ERASURES_PROJECTION,
+    LATE_MESSAGES,
+    ErasedIdRow,
+    ErasureRow,
+    LateRow,
+)
 from ..folds.payloads import decisions, json_text
 from ..projection import Batch, FoldTransaction
 
@@ -21,13 +33,16 @@ class ErasuresProjection:
     """Folds the three events of an erasure."""
 
     name: ClassVar = ERASURES_PROJECTION
-    version: ClassVar = 1
-    tables: ClassVar[Tables] = (ERASURE_ROWS, ERASED_IDS)
-    folds: ClassVar = (ErasureRequested, ErasureScoped, ErasureCompleted)
+    version: ClassVar = 2
+    tables: ClassVar[Tables] = (ERASURE_ROWS, ERASED_IDS, LATE_MESSAGES)
+    folds: ClassVar = (ErasureRequested, ErasureScoped, ErasureCompleted, ErasedReceived)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Record what the batch says, in stream order."""
-        for event, payload in decisions(batch, *self.folds):
+        late = deque(batch.late)
+        for event, payload in decisions(batch, ErasureRequested, ErasureScoped, ErasureCompleted):
+            while late and late[0].seq < event.seq:
+                _note_late(tx, late.popleft())
             assert isinstance(payload, (ErasureRequested, ErasureScoped, ErasureCompleted))
             name = {"workspace_id": event.workspace_id, "erasure_id": payload.erasure_id}
             known = tx.get(ERASURE_ROWS, **name)
@@ -40,22 +55,40 @@ class ErasuresProjection:
                 messages = row.messages + size_of(payload.scope.ranges)
                 row = row._replace(state=state, messages=messages, parts=row.parts + 1)
                 _bar(tx, event, payload.erasure_id, payload.scope.ids)
+                _announce_late(tx, payload)
             else:
-                not_proven = json_text({"": list(payload.not_proven)})
+                counts = Counter(json.loads(row.counts))
+                counts.update(payload.counts)
+                tx.delete(LATE_MESSAGES, erasure_id=payload.erasure_id, scoped=True)
                 row = row._replace(
                     state="completed",
                     completed_ms=event.ts_ms,
-                    counts=json_text(payload.counts),
-                    not_proven=not_proven,
+                    counts=json_text(counts),
+                    not_proven=orjson.dumps(payload.not_proven).decode(),
                 )
             tx.replace(ERASURE_ROWS, [row._replace(seq=event.seq)])
+        for message in late:
+            _note_late(tx, message)
+
+
+def _note_late(tx: FoldTransaction, message: ErasedReceived) -> None:
+    """Keep that a message came too late, under the erasure of its id."""
+    key = name_key((message.workspace_id, message.entry_id))
+    for known in tx.find(ERASED_IDS, [key]):
+        tx.replace(LATE_MESSAGES, [LateRow(message.seq, message.workspace_id, known.erasure_id, scoped=False)])
+
+
+def _announce_late(tx: FoldTransaction, payload: ErasureScoped) -> None:
+    for row in tx.get(LATE_MESSAGES, erasure_id=payload.erasure_id, scoped=False):
+        if row.seq in payload.scope:
+            tx.replace(LATE_MESSAGES, [row._replace(scoped=True)])
 
 
 def _new(event: EntryRecorded, erasure_id: str) -> ErasureRow:
     entry = event.entry
     actor = entry.actor_type.value, entry.actor_id
     return ErasureRow(
-        event.workspace_id, erasure_id, "requested", "", *actor, event.ts_ms, None, 0, 0, "{}", "{}", event.seq
+        event.workspace_id, erasure_id, "requested", "", *actor, event.ts_ms, None, 0, 0, "{}", "[]", event.seq
     )
 
 

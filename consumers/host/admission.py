@@ -11,26 +11,29 @@ Memory: 40 bytes an entry in sorted arrays, plus a dict of at most ``TAIL_ENTRIE
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
+from pydantic import ValidationError
 
 from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.errors import ViewsDamaged
 from ...schemas.core.ids import identity_key
 from ...schemas.core.ports import Identity
 from ...schemas.core.table import Tables
-from ...schemas.entries.tables import ADMISSION_PROJECTION, ADMITTED
-from .transaction import arrow_table, ddl, insert_columns
+from ...schemas.entries.events import ErasureRequested, ErasureScoped
+from ...schemas.entries.tables import ADMISSION_PROJECTION, ADMITTED, BARRED
+from .transaction import arrow_table, insert_columns
 
 ADMISSION_VERSION: Final = 1
 ADMISSION_TABLE: Final = ADMITTED.name
-ADMISSION_DDL: Final = ddl(ADMITTED)
+ADMISSION_TABLES: Final = (ADMITTED, BARRED)
 TAIL_ENTRIES: Final = 65_536
 """Maximum entries of the dict before it is merged into the arrays: about 20 MB; a merge into 1M entries takes 0.1 s."""
 
@@ -66,6 +69,7 @@ class IdentityIndex:
     def __init__(self) -> None:
         self._sorted = _empty()
         self._tail: dict[bytes, tuple[int, bytes]] = {}
+        self._barred: dict[bytes, int] = {}
         self._changing = threading.Lock()
 
     def __len__(self) -> int:
@@ -84,10 +88,12 @@ class IdentityIndex:
                 f"the views are damaged: table {ADMISSION_TABLE}, row {odd}: no content hash", hint=ViewsDamaged.HINT
             )
         table = arrow_table(con, f"SELECT k0, k1, content, seq FROM {ADMISSION_TABLE} ORDER BY k0")
+        barred = con.execute(f"SELECT k0, k1, min(seq) FROM {BARRED} GROUP BY k0, k1").fetchall()
         content = b"".join(table.column("content").to_pylist())
         c0, c1 = _halves(content)
         k0, k1, seq = (table.column(name).to_numpy() for name in ("k0", "k1", "seq"))
         with self._changing:
+            self._barred = {b"".join(half.to_bytes(8, "little") for half in key): at for *key, at in barred}
             self._sorted = _Sorted(k0, k1, c0, c1, seq)  # before the tail: ``find`` on other threads misses nothing
             self._tail = {}
 
@@ -104,6 +110,21 @@ class IdentityIndex:
         )  # before the arrays, as in ``_find``: a merge fills the arrays first and then replaces the tail
         rows = (tail.get(key) or older for key, older in zip(keys, self._find_many(keys), strict=True))
         return [None if row is None else Identity(*row) for row in rows]
+
+    @property
+    def bars(self) -> bool:
+        """Whether any id was erased."""
+        return bool(self._barred)
+
+    def bar(self, seq: int, keys: Iterable[bytes]) -> None:
+        """Learn that ids were erased by the event at ``seq``."""
+        for key in keys:
+            self._barred[key] = min(seq, self._barred.get(key, seq))
+
+    def is_barred(self, key: bytes, seq: int) -> bool:
+        """Whether an id was erased before ``seq``; an index that is ahead of the commits decides equally."""
+        at = self._barred.get(key)
+        return at is not None and at < seq
 
     def _find(self, key: bytes) -> tuple[int, bytes] | None:
         hit = self._tail.get(key)  # before the arrays: a merge fills the arrays first and empties the tail last
@@ -180,13 +201,29 @@ class AdmissionView:
     """The table ``admitted``, declared for ``verify`` like a projection."""
 
     name: ClassVar[str] = ADMISSION_PROJECTION
-    tables: ClassVar[Tables] = (ADMITTED,)
+    tables: ClassVar[Tables] = ADMISSION_TABLES
+
+
+def erased_by(event: EntryRecorded) -> list[bytes]:
+    """The keys of the ids that an event erases; none if it is not valid, because it is then parked."""
+    ids: tuple[str, ...] = ()
+    with contextlib.suppress(ValidationError):
+        if event.entry.entry_type == ErasureRequested.ENTRY_TYPE:
+            ids = ErasureRequested.model_validate(event.entry.payload).entry_ids
+        elif event.entry.entry_type == ErasureScoped.ENTRY_TYPE:
+            ids = ErasureScoped.model_validate(event.entry.payload).scope.ids
+    return [identity_key(event.workspace_id, entry_id) for entry_id in ids]
 
 
 def insert_admitted(con: duckdb.DuckDBPyConnection, entries: Sequence[EntryRecorded]) -> None:
-    """Write the rows of newly admitted entries, inside the caller's transaction."""
+    """Write the rows of newly admitted entries and erased ids, inside the caller's transaction."""
     if not entries:
         return
+    barred = [(entry.seq, key) for entry in entries if entry.control for key in erased_by(entry)]
+    if barred:
+        k0, k1 = _halves(b"".join(key for _, key in barred))
+        seq = np.fromiter((seq for seq, _ in barred), np.uint64, len(barred))
+        insert_columns(con, BARRED.name, {"seq": seq, "k0": k0, "k1": k1})
     k0, k1 = _halves(b"".join(entry.identity for entry in entries))
     columns = {
         "k0": k0,

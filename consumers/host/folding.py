@@ -4,7 +4,8 @@ If that fails, folds into each projection alone and parks the event at fault.
 
 Invariant: a checkpoint passes an event only after the event was folded or its parking was acked. A fault of the
 environment commits nothing and parks nothing. An event that records a parking is never parked, because that would never
-end. A projection that parks too many events is suspended (``faults``).
+end. A projection that parks too many events is suspended (``faults``). A message whose id was erased by an earlier event is
+neither folded nor parked: the folds get ``ErasedReceived`` in its place, and the message is deleted from the stream.
 """
 
 from __future__ import annotations
@@ -12,21 +13,33 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Final
 
 import duckdb
 import structlog
 
-from ...schemas.core.envelope import EntryRecorded, Event, TokenBitsDerived, VectorDerived
+from ...schemas.core import headers as h
+from ...schemas.core.envelope import (
+    DocumentWritten,
+    EntryRecorded,
+    ErasedReceived,
+    Event,
+    TokenBitsDerived,
+    VectorDerived,
+)
 from ...schemas.core.errors import CrewJournalError, FoldError, ViewsDamaged
+from ...schemas.core.ids import identity_key
 from ...schemas.core.ports import Changes, CommittedBatch
 from ...schemas.decode import decode
+from ...schemas.entries.events import ERASURE_TYPES
 from ...schemas.entries.tables import ADMISSION_PROJECTION, DECODE_STAGE
+from ...schemas.erasure.lineage import sources_of
 from ...schemas.operate.events import EventParked
 from ...schemas.settings import PARKINGS_LIMIT
 from ..feed.messages import RawMessage
 from ..projection import Batch, Projection
-from .admission import ADMISSION_VERSION, IdentityIndex, insert_admitted
+from .admission import ADMISSION_VERSION, IdentityIndex, erased_by, insert_admitted
 from .faults import Fault, FoldingStopped, Leniency, describe, fault_of, write_strikes
 from .store import ViewStore, ViewsUnusable
 from .transaction import ProjectionTransaction, transaction, write_checkpoints
@@ -40,6 +53,8 @@ from .transaction import ProjectionTransaction, transaction, write_checkpoints
 DECODE_NAME: Final = DECODE_STAGE
 """Stands in place of the projection's name in dead letters for messages that cannot be decoded."""
 DECODE_VERSION: Final = 1
+_SUBJECT_PARTS: Final = 3
+"""Fewest parts of a subject of JOURNAL; the second is the workspace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +124,15 @@ def prepare(messages: Sequence[RawMessage], index: IdentityIndex, first_seq: int
             parked.append(Parked(DECODE_NAME, DECODE_VERSION, message, error.message))
     by_seq = {message.seq: message for message in messages}
     entries = [event for event in decoded if isinstance(event, EntryRecorded)]
+    for entry in entries:
+        if entry.control and (keys := erased_by(entry)):
+            index.bar(entry.seq, keys)
+    if index.bars:
+        decoded = [_erased(event, index) or event for event in decoded]
+        entries = [event for event in decoded if isinstance(event, EntryRecorded)]
+        late = {refused.message.seq: erased for refused in parked if (erased := _erased_unread(refused.message, index))}
+        parked = [refused for refused in parked if refused.message.seq not in late]
+        decoded = sorted([*decoded, *late.values()], key=attrgetter("seq")) if late else decoded
     refused: set[int] = set()
     for entry, first in zip(entries, index.admit(entries), strict=True):
         if first is None:
@@ -120,6 +144,34 @@ def prepare(messages: Sequence[RawMessage], index: IdentityIndex, first_seq: int
             parked.append(Parked(ADMISSION_PROJECTION, ADMISSION_VERSION, by_seq[entry.seq], reason))
     events = [e for e in decoded if e.seq not in refused and not _is_of_a_repeat(e, index)]
     return Prepared(first_seq, last_seq, events, parked, by_seq)
+
+
+def _erased(event: Event, index: IdentityIndex) -> ErasedReceived | None:
+    """What stands for an event that came after its id, or a source of what the service derived, was erased; else None."""
+    names = _names_in(event)
+    workspace_id = event.workspace_id
+    for name in names:
+        if index.is_barred(identity_key(workspace_id, name), event.seq):
+            return ErasedReceived(event.seq, workspace_id, name)
+    return None
+
+
+def _names_in(event: Event) -> Iterable[str]:
+    """The ids by which an erasure refuses an event: its own, and of a derived one those of its sources."""
+    if isinstance(event, EntryRecorded):
+        if event.entry.entry_type in ERASURE_TYPES:
+            return ()
+        return (event.entry.id, *sources_of(event)) if event.control else (event.entry.id,)
+    return (event.write_id,) if isinstance(event, DocumentWritten) else sources_of(event)
+
+
+def _erased_unread(message: RawMessage, index: IdentityIndex) -> ErasedReceived | None:
+    """The same for a message that cannot be decoded, by the id in its header."""
+    entry_id, parts = (message.headers or {}).get(h.ENTRY_ID), message.subject.split(".")
+    if entry_id is None or len(parts) < _SUBJECT_PARTS:
+        return None
+    known = index.is_barred(identity_key(parts[1], entry_id), message.seq)
+    return ErasedReceived(message.seq, parts[1], entry_id) if known else None
 
 
 def _is_of_a_repeat(event: Event, index: IdentityIndex) -> bool:

@@ -31,7 +31,7 @@ from ...schemas.settings import (
 )
 from ..feed.messages import RawMessage, in_parts
 from ..projection import Batch, Projection
-from .admission import ADMISSION_DDL, ADMISSION_TABLE, ADMISSION_VERSION, AdmissionView, IdentityIndex
+from .admission import ADMISSION_TABLES, ADMISSION_VERSION, AdmissionView, IdentityIndex
 from .faults import PARKINGS_DDL, PARKINGS_TABLE, FoldingStopped
 from .folding import BatchFolder, Parked, Prepared, in_order, prepare
 from .store import ViewStore
@@ -39,6 +39,7 @@ from .transaction import (
     CHECKPOINT_DDL,
     ProjectionTransaction,
     create_tables,
+    ddl,
     drop_tables,
     existing_tables,
     forget,
@@ -267,11 +268,13 @@ class Host:
             if known.get(ADMISSION_PROJECTION, (None, 0))[0] != ADMISSION_VERSION or has_lost_tables(
                 AdmissionView, existing_names
             ):
-                con.execute(f"DROP TABLE IF EXISTS {ADMISSION_TABLE}")
+                for table in ADMISSION_TABLES:
+                    con.execute(f"DROP TABLE IF EXISTS {table}")
                 con.execute("UPDATE checkpoint SET version = -1, seq = 0")  # all projections depend on admission
                 con.execute("DELETE FROM checkpoint WHERE projection = ?", [ADMISSION_PROJECTION])
                 known = read_checkpoints(con)
-                con.execute(ADMISSION_DDL)
+                for table in ADMISSION_TABLES:
+                    con.execute(ddl(table))
                 con.execute("INSERT INTO checkpoint VALUES (?, ?, 0)", [ADMISSION_PROJECTION, ADMISSION_VERSION])
                 changed = True
             for projection in self.projections:

@@ -189,6 +189,19 @@ class UnknownDerived:
     kind: str
 
 
+@dataclass(frozen=True, slots=True)
+class ErasedReceived:
+    """A message that arrived after its id, or what it was made of, was erased: it is not folded, and is deleted.
+
+    Attributes:
+        entry_id: The erased id.
+    """
+
+    seq: int
+    workspace_id: str
+    entry_id: str
+
+
 Event = (
     EntryRecorded
     | VectorDerived
@@ -197,4 +210,5 @@ Event = (
     | LinkDerived
     | DocumentWritten
     | UnknownDerived
+    | ErasedReceived
 )

@@ -21,6 +21,14 @@ class AdmittedRow(NamedTuple):
     content: bytes  # hash of what was submitted
 
 
+class BarredRow(NamedTuple):
+    """An id of a workspace that was erased: later messages with this id are not folded."""
+
+    seq: Seq  # of the event that erased it first
+    k0: Seq  # as in ``AdmittedRow``
+    k1: Seq
+
+
 class EntryRow(NamedTuple):
     """An admitted entry; the rows are in order of ``seq``."""
 
@@ -130,6 +138,7 @@ class TurnRow(NamedTuple):
 ADMITTED: Final = Table("admitted", AdmittedRow, ADMISSION_PROJECTION)
 ENTRIES: Final = Table("journal_entries", EntryRow, ENTRIES_PROJECTION, document="seq")
 ARCHIVED: Final = Table("journal_entries_archived", ArchivedRow, ENTRIES_PROJECTION, document="seq")
+BARRED: Final = Table("barred", BarredRow, ADMISSION_PROJECTION)
 EMBED_POLICIES: Final = Table("embed_policies", EmbedPolicyRow, ENTRIES_PROJECTION, key=("workspace_id",))
 POSTINGS_TAIL: Final = Table("postings_tail", PostingRow, FULLTEXT_PROJECTION, document="doc", digested=False)
 POSTINGS: Final = Table("postings", PostingRow, FULLTEXT_PROJECTION, document="doc", rest=POSTINGS_TAIL)

@@ -35,5 +35,15 @@ class ErasedIdRow(NamedTuple):
     erasure_id: str
 
 
+class LateRow(NamedTuple):
+    """A message that came after its id was erased, until it is deleted."""
+
+    seq: Seq
+    workspace_id: str
+    erasure_id: str
+    scoped: bool  # whether its deletion is announced
+
+
+LATE_MESSAGES: Final = Table("late_messages", LateRow, ERASURES_PROJECTION, key=("seq",))
 ERASURE_ROWS: Final = Table("erasures", ErasureRow, ERASURES_PROJECTION, key=("workspace_id", "erasure_id"))
 ERASED_IDS: Final = Table("erased_ids", ErasedIdRow, ERASURES_PROJECTION, key=("key",))

@@ -2974,21 +2974,25 @@ class Operations:
         *,
         ids: Sequence[str] = (),
         subject: str | None = None,
+        author: str | None = None,
+        source: str | None = None,
         dry_run: bool = False,
         workspace_id: str | None = None,
     ) -> ForgetMessagesAnswer:
         """Erase entries and everything that was made of them, from the journal's stream, the views and all indexes.
 
-        What goes: the messages named by `ids` (entries, writes of documents, `drawer:ID`, `fact:ID`) or whose
-        `data_subject_id` is `subject`, and every message that was derived from them: vectors, links, drawers,
-        facts, rules, lessons, proposals, models of people, and decisions about them alone. With `dry_run` nothing
-        is changed, and the answer says what would go. Without it, the ids can not be used again as soon as this
-        answers; the messages are deleted and the views are made anew in the background: `erasure` shows the
-        receipt.
+        What goes: the messages that exactly one of `ids`, `subject`, `author` and `source` names, and every
+        message that was derived from them: vectors, links, drawers, facts, rules, lessons, proposals, models of
+        people, and decisions about them alone. With `dry_run` nothing is changed, and the answer says what would
+        go. Without it, the ids cannot be used again as soon as this answers; the messages are deleted and the
+        views are folded again in the background: `erasure` shows the receipt.
 
         Args:
             ids: Ids of entries or document writes, `drawer:ID`, `fact:ID`.
-            subject: `data_subject_id` of a person: all of that person's messages.
+            subject: `data_subject_id` of a person: all messages about that person, and their own searches.
+            author: `actor_id` of a person, or `agent_id` of an agent: all that they wrote, and their searches.
+            source: Where messages came from: `refs.imported_from` of entries (`slack`, `chatgpt` …),
+                `imported_from` or `source_file` of drawers, `source` of document writes.
             reason: The reason; it is recorded.
             dry_run: Only say what would go.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
@@ -3002,8 +3006,8 @@ class Operations:
         """Look for a text in everything the node keeps: files of the stream, views, logs and other files of its folder.
 
         Run it before an erasure, to see where the text is, and after it. The text is searched in UTF-8, UTF-16,
-        hex, base64, percent-encoded and escaped as JSON, and the hashes of its words in the indexes. The text
-        itself is not recorded.
+        hex, base64, percent-encoded and escaped as JSON, and by its hash, the hashes of its words in the indexes,
+        and its vector by the models in use. The text itself is not recorded.
 
         Args:
             canary: The text; a rare word or name says most.

@@ -1,12 +1,13 @@
 """Looks for a text in everything that a node keeps: the stream's files, the views, logs and other files of its folder.
 
-Each store is searched for the text in several encodings; the views also for the hashes of its words, since an index of
-terms would betray a word without holding it.
+Each store is searched for the text in several encodings, its hashes and its vectors; the views also for the hashes of its
+words, since an index of terms would betray a word without holding it.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,13 +15,21 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+import numpy as np
+
 from ...schemas import tables
+from ...schemas.core.ids import hash64
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.table import Table
 from ...schemas.text.analyzer import Analyzer
 
 BLOCK_BYTES: Final = 4 << 20
 """Bytes of a file that are searched at once."""
+SAME_COSINE: Final = 0.9999
+"""Cosine from which a vector counts as that of the same text: rounding to float32 changes the sixth digit."""
+VECTORS_AT_ONCE: Final = 20_000
+"""Vectors that are compared at once: 30 MB at 384 dimensions."""
+_WITH_VECTORS: Final = frozenset({"seq", "model", "vector"})
 _TEXT: Final = "VARCHAR"
 _BINARY: Final = "BLOB"
 _BASE64_CUT: Final = 4
@@ -28,7 +37,7 @@ _BASE64_CUT: Final = 4
 
 
 def encodings_of(text: str) -> dict[str, bytes]:
-    """The text in each encoding that is looked for."""
+    """The text in each encoding that is looked for, and its hash."""
     plain = text.encode()
     forms = {
         "utf-8": plain,
@@ -37,6 +46,7 @@ def encodings_of(text: str) -> dict[str, bytes]:
         "hex": plain.hex().encode(),
         "percent": quote(text, safe="").encode(),
         "json": json.dumps(text)[1:-1].encode(),
+        "sha256": hashlib.sha256(plain).hexdigest().encode(),
     }
     for shift in range(3):
         encoded = base64.b64encode(b"\x00" * shift + plain)
@@ -45,15 +55,16 @@ def encodings_of(text: str) -> dict[str, bytes]:
     return forms
 
 
-def traces_in_files(folder: Path, text: str) -> Counter[str]:
-    """Files that hold the text in some encoding → number of encodings; of the views' files nothing, they are compressed."""
-    forms = encodings_of(text)
+def traces_in_files(folder: Path, text: str, vectors: Mapping[str, bytes]) -> Counter[str]:
+    """Files that hold the text in some encoding, or its vector → number of forms; the views' files are compressed."""
+    forms = {**encodings_of(text), **{f"vector of {model}": vector for model, vector in vectors.items()}}
     overlap = max(map(len, forms.values())) - 1
     found: Counter[str] = Counter()
     for path in sorted(folder.rglob("*")):
         if not path.is_file():
             continue
-        here = {name for name in forms for block in _blocks(path, overlap) if forms[name] in block}
+        here = {name for name, form in forms.items() if form in path.name.encode()}
+        here |= {name for name in forms for block in _blocks(path, overlap) if forms[name] in block}
         if here:
             found[str(path.relative_to(folder))] = len(here)
     return found
@@ -70,8 +81,8 @@ def _blocks(path: Path, overlap: int) -> Iterator[bytes]:
         return
 
 
-def traces_in_views(views: ViewReader, text: str, analyzer: Analyzer) -> Counter[str]:
-    """``table.column`` → number of rows that hold the text, or a hash of one of its words; blocking."""
+def traces_in_views(views: ViewReader, text: str, analyzer: Analyzer, vectors: Mapping[str, bytes]) -> Counter[str]:
+    """``table.column`` → number of rows that hold the text, its vector, or a hash of it or one of its words; blocking."""
     words = Analyzed(analyzer, text)
     found: Counter[str] = Counter()
     for table in tables.TABLES:
@@ -79,6 +90,23 @@ def traces_in_views(views: ViewReader, text: str, analyzer: Analyzer) -> Counter
             [(rows,)] = views.rows(f"SELECT count(*) FROM {table} WHERE {condition}", params)
             if rows:
                 found[f"{table.name}.{column}"] = int(rows)
+        for model, vector in vectors.items() if {column.name for column in table.columns} >= _WITH_VECTORS else ():
+            if rows := _near(views, table, model, vector):
+                found[f"{table.name}.vector"] += rows
+    return found
+
+
+def _near(views: ViewReader, table: Table[tuple[object, ...]], model: str, vector: bytes) -> int:
+    """The number of vectors of a model that are those of the text."""
+    wanted, after, found = np.frombuffer(vector, "<f4"), 0, 0
+    sql = (
+        f"SELECT seq, vector FROM {table} WHERE model = ? AND octet_length(vector) = ? AND seq > ? ORDER BY seq LIMIT ?"
+    )
+    while rows := views.rows(sql, [model, len(vector), after, VECTORS_AT_ONCE]):
+        stored = np.frombuffer(b"".join(bytes(row[1]) for row in rows), "<f4").reshape(len(rows), -1)
+        norms = np.linalg.norm(stored, axis=1) * np.linalg.norm(wanted)
+        found += int((stored @ wanted >= SAME_COSINE * np.maximum(norms, np.finfo(np.float32).tiny)).sum())
+        after = int(rows[-1][0])
     return found
 
 
@@ -101,13 +129,25 @@ def _searches(table: Table[tuple[object, ...]], text: str, words: Analyzed) -> I
             patterns += words.packed if column.name == "terms" else []
             condition = " OR ".join(f"contains(hex({column.name}), ?)" for _ in patterns)
             yield column.name, condition, list(patterns)
+        elif column.name == "text_hash":
+            yield column.name, f"{column.name} = ?", [hash64(text)]
         elif column.name == "term" and words.terms:
             yield column.name, f"{column.name} IN ({', '.join('?' for _ in words.terms)})", list(words.terms)
 
 
-def traces(folder: Path, views: ViewReader, text: str, analyzer: Analyzer) -> Mapping[str, Mapping[str, int]]:
-    """Where a text is: ``files`` and ``views``, each place with how often; blocking."""
+def traces(
+    folder: Path, views: ViewReader, text: str, analyzer: Analyzer, vectors: Mapping[str, bytes]
+) -> Mapping[str, Mapping[str, int]]:
+    """Where a text is: ``files`` and ``views``, each place with how often; blocking.
+
+    Args:
+        folder: The data directory.
+        views: The views.
+        text: The text.
+        analyzer: That of the views.
+        vectors: Model → the text's vector: little-endian float32.
+    """
     return {
-        "files": dict(traces_in_files(folder, text)),
-        "views": dict(traces_in_views(views, text, analyzer)),
+        "files": dict(traces_in_files(folder, text, vectors)),
+        "views": dict(traces_in_views(views, text, analyzer, vectors)),
     }

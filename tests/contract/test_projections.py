@@ -35,6 +35,7 @@ from crew_journal.schemas.core.envelope import (
     ChunkVectorDerived,
     DocumentWritten,
     EntryRecorded,
+    ErasedReceived,
     Event,
     LinkDerived,
     TokenBitsDerived,
@@ -140,6 +141,7 @@ ACCESSORS: dict[str, type[Event]] = {
     "token_bits": TokenBitsDerived,
     "chunk_vectors": ChunkVectorDerived,
     "documents": DocumentWritten,
+    "late": ErasedReceived,
 }
 
 

@@ -24,6 +24,11 @@ class Answer(BaseModel):
 
     model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore")
 
+    @property
+    def http_status(self) -> int | None:
+        """The HTTP status of this answer if it differs from that of its operation."""
+        return None
+
 
 class Access(StrEnum):
     """Which tokens may call the operation."""

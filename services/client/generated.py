@@ -104,11 +104,13 @@ from ...schemas.entries.operations import (
 from ...schemas.erasure.operations import (
     ERASURE,
     ERASURES,
+    EXPORT_PERSON,
     FORGET,
     PROVE_ERASED,
     Erasure,
     ErasuresAnswer,
     ForgetMessagesAnswer,
+    PersonExport,
     ProveAnswer,
 )
 from ...schemas.facts.operations import (
@@ -2783,6 +2785,9 @@ class Operations:
     ) -> OperatorChangedAnswer:
         """Delete a person's model, cards and consent, and retract notes of agents about the person.
 
+        A withdrawn consent stays withdrawn. The person's messages stay in the journal; `forget` with `subject`
+        erases them.
+
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
@@ -2988,13 +2993,33 @@ class Operations:
         receipt.
 
         Args:
+            reason: The reason; it is recorded.
             ids: Ids of entries or document writes, `drawer:ID`, `fact:ID`.
             subject: `data_subject_id` of a person: all of that person's messages.
-            reason: The reason; it is recorded.
             dry_run: Only say what would go.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FORGET, locals())
+
+    def export_person(
+        self,
+        reason: str,
+        subject: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> PersonExport:
+        """Export everything that bears a person's data or was derived from it, whole or not at all.
+
+        The person is named exactly: by `data_subject_id`, as the author of turns, or by a further name. The
+        request is recorded before anything is read, and its outcome after it. If anything cannot be read, the
+        answer is an error, and nothing is exported.
+
+        Args:
+            reason: The reason; it is recorded.
+            subject: The person.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(EXPORT_PERSON, locals())
 
     def prove_erased(
         self,
@@ -3184,6 +3209,7 @@ class AsyncOperations:
     retry_dead_letter = _awaited(Operations.retry_dead_letter)
     discard_dead_letter = _awaited(Operations.discard_dead_letter)
     forget = _awaited(Operations.forget)
+    export_person = _awaited(Operations.export_person)
     prove_erased = _awaited(Operations.prove_erased)
     erasure = _awaited(Operations.erasure)
     erasures = _awaited(Operations.erasures)

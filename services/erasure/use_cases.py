@@ -23,7 +23,7 @@ import structlog
 
 from ...schemas.core import headers as h
 from ...schemas.core.envelope import DocumentWritten, EntryRecorded, Event
-from ...schemas.core.errors import BrokerError, FoldError, InvalidQuery, NotFound, Unavailable
+from ...schemas.core.errors import BrokerError, CrewJournalError, FoldError, InvalidQuery, NotFound, Unavailable
 from ...schemas.core.ids import is_id, name_key, uuid7_hex
 from ...schemas.core.ports import CommittedBatch
 from ...schemas.core.sequence_set import in_parts, ranges_of
@@ -32,6 +32,7 @@ from ...schemas.decode import decode
 from ...schemas.documents.tables import CHUNK_VECTORS
 from ...schemas.entries.events import EXPLANATIONS, ErasureCompleted, ErasureRequested, ErasureScoped
 from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
+from ...schemas.erasure.events import PersonExported
 from ...schemas.erasure.lineage import names_of, sources_of
 from ...schemas.erasure.operations import (
     ERASURE,
@@ -49,12 +50,15 @@ from ...schemas.erasure.operations import (
     ProveRequest,
 )
 from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, ErasureRow
+from ...schemas.operators.events import OperatorDeleted
 from ...schemas.operators.rules import subject_hash
+from ...schemas.operators.tables import OPERATORS_PROJECTION
 from ...schemas.texts import TEXT_KINDS
 from ..desk import Caller
 from ..node import Answers, Node
 from ..operate.letters import workspace_of
 from ..parts import Part
+from .persons import DataSubject, data_subject
 from .proof import traces
 
 NOT_PROVEN: Final = (
@@ -107,6 +111,10 @@ class ErasableStream(Protocol):
         """The last sequence of JOURNAL."""
         ...
 
+    def loss(self) -> str | None:
+        """A sentence about messages that the stream has lost, None if it has all."""
+        ...
+
     async def delete(self, seq: int) -> None:
         """Delete a message with its bytes, unless it is gone."""
         ...
@@ -126,7 +134,7 @@ class ErasureScope:
 
     Attributes:
         names: Of the messages in scope: what was made of these goes, too.
-        subject: Keyed hash of the person whose messages go; None for none.
+        person: The person whose messages go; None for none.
         sequences: Of the messages in scope.
         ids: Ids of entries and document writes among them.
         seeds: Ids of those that were named.
@@ -137,7 +145,7 @@ class ErasureScope:
     """
 
     names: set[str]
-    subject: str | None = None
+    person: DataSubject | None = None
     sequences: set[int] = field(default_factory=set)
     ids: set[str] = field(default_factory=set)
     seeds: list[str] = field(default_factory=list)
@@ -173,6 +181,8 @@ class Erasures(Part):
         self._node = node
         self._stream = stream
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failed: dict[str, dict[str, str]] = {}
+        self._store = ""
         self._alone = asyncio.Lock()
         self._unsubscribe: Callable[[], None] = lambda: None
 
@@ -209,16 +219,19 @@ class Erasures(Part):
     async def forget(self, caller: Caller, request: ForgetMessagesRequest) -> ForgetMessagesAnswer:
         """Find the scope, record the request, and begin.
 
+        Of a person who has no messages, zero messages are erased: the request and its receipt are recorded.
+
         Raises:
             InvalidQuery: If neither ids nor a person are named.
-            NotFound: If an id names no message, or the person has none.
+            NotFound: If an id names no message.
+            Unavailable: If the journal names people by another key.
         """
         if not request.ids and request.subject is None:
             raise InvalidQuery("nothing is named to erase", hint="send ids, or a subject", field="ids")
-        subject = None
+        person = None
         if request.subject is not None:
-            subject = subject_hash(self._node.subject_key, caller.workspace_id, request.subject)
-        scope = ErasureScope(set(request.ids), subject, asked=frozenset(request.ids))
+            person = await self.person(caller.workspace_id, request.subject)
+        scope = ErasureScope(set(request.ids), person, asked=frozenset(request.ids))
         await self._read(caller.workspace_id, scope)
         self._check_found(caller.workspace_id, request, scope)
         if request.dry_run:
@@ -227,7 +240,7 @@ class Erasures(Part):
         payload = ErasureRequested(
             erasure_id=erasure_id,
             entry_ids=tuple(dict.fromkeys(scope.seeds)),
-            subject_hash=subject,
+            subject_hash=None if person is None else person.person_hash,
             reason=request.reason,
         )
         decided = await self._node.decide(
@@ -238,8 +251,42 @@ class Erasures(Part):
             entry_id=erasure_id,
         )
         self._node.journal.bar(caller.workspace_id, scope.ids)
-        self._begin(erasure_id, self._run(caller.workspace_id, erasure_id, scope, sorted(scope.sequences)))
-        return self._answer(scope, erasure_id, decided.seq)
+        failed: dict[str, str] = {}
+        if not scope.sequences:
+            await self._resume_failed()
+            await self._complete(caller.workspace_id, erasure_id, Counter(messages=0))
+        else:
+            if person is not None:
+                failed = await self._delete_model(caller, person)
+            self._begin(erasure_id, self._run(caller.workspace_id, erasure_id, scope, sorted(scope.sequences)))
+        return self._answer(scope, erasure_id, decided.seq).model_copy(update={"failed": failed})
+
+    async def person(self, workspace_id: str, name: str) -> DataSubject:
+        """The person of this name.
+
+        Raises:
+            Unavailable: If the journal names people by another key.
+        """
+        return await self._person(workspace_id, subject_hash(self._node.subject_key, workspace_id, name))
+
+    async def _person(self, workspace_id: str, hashed: str) -> DataSubject:
+        return await asyncio.to_thread(data_subject, self._node.views, self._node.subject_key, workspace_id, hashed)
+
+    async def _delete_model(self, caller: Caller, person: DataSubject) -> dict[str, str]:
+        """Remove model, cards and consent from the views at once; store → why it failed, to be done with the messages."""
+        payload = OperatorDeleted(subject_hash=person.person_hash)
+        try:
+            await self._node.decide(caller, payload, "a person is erased", OPERATORS_PROJECTION)
+        except CrewJournalError as error:
+            return {"operators": error.message}
+        return {}
+
+    async def _resume_failed(self) -> None:
+        """Begin the erasures again that are neither completed nor under way."""
+        for values in await asyncio.to_thread(self._node.views.rows, _OPEN):
+            row = ErasureRow(*values)
+            if row.erasure_id not in self._tasks and row.erasure_id in self._failed:
+                self._begin(row.erasure_id, self._resume(row))
 
     def _check_found(self, workspace_id: str, request: ForgetMessagesRequest, scope: ErasureScope) -> None:
         """Refuse a request that names what is not there: who mistypes an id must not believe that it was erased."""
@@ -251,10 +298,6 @@ class Erasures(Part):
             if erased:
                 hint = f"{', '.join(erased[:NAMED_IN_ERRORS])}: erased already, `crew-journal erasures` shows when"
             raise NotFound(message, hint=hint, field="ids")
-        if not scope.sequences:
-            hint = "the name must be exactly the `data_subject_id` of the person's messages"
-            message = f"no message of workspace {workspace_id} has the subject {request.subject}"
-            raise NotFound(message, hint=hint, field="subject")
 
     @staticmethod
     def _answer(scope: ErasureScope, erasure_id: str | None, seq: int | None) -> ForgetMessagesAnswer:
@@ -272,7 +315,7 @@ class Erasures(Part):
         """An erasure; raises ``NotFound``."""
         for values in await asyncio.to_thread(self._node.views.rows, _LISTED, [caller.workspace_id]):
             if (row := ErasureRow(*values)).erasure_id == request.erasure_id:
-                return _shown(row)
+                return _shown(row, self._failed)
         raise NotFound(
             f"there is no erasure {request.erasure_id} in workspace {caller.workspace_id}", field="erasure_id"
         )
@@ -281,7 +324,7 @@ class Erasures(Part):
         """The erasures of a workspace."""
         rows = await asyncio.to_thread(self._node.views.rows, _LISTED, [caller.workspace_id])
         return ErasuresAnswer(
-            erasures=tuple(_shown(ErasureRow(*values)) for values in rows),
+            erasures=tuple(_shown(ErasureRow(*values), self._failed) for values in rows),
             view_seq=self._node.views.view_seq(ERASURES_PROJECTION),
         )
 
@@ -294,29 +337,40 @@ class Erasures(Part):
 
     # the scope
 
+    @property
+    def stream(self) -> ErasableStream:
+        """The stream and the views."""
+        return self._stream
+
+    async def scope_of(self, workspace_id: str, person: DataSubject) -> ErasureScope:
+        """What an erasure of the person would cover now."""
+        scope = ErasureScope(set(), person)
+        await self._read(workspace_id, scope)
+        return scope
+
     async def _read(self, workspace_id: str, scope: ErasureScope) -> list[int]:
         """Read the stream from where the scope ends to its end; returns the sequences that belong to it and are new."""
         last_seq, known = await self._stream.last_seq(), set(scope.sequences)
-        hashes: dict[str, bool] = {}
         async for messages in self._stream.read(scope.read_to + 1, last_seq):
             for message in messages:
                 event = _event(message)
                 if event is None:
                     _take_unreadable(scope, message, workspace_id)
                 elif event.workspace_id == workspace_id:
-                    self._take(scope, event, hashes)
+                    self._take(scope, event)
             await asyncio.sleep(0)
         scope.read_to = last_seq
         return sorted(scope.sequences - known)
 
-    def _take(self, scope: ErasureScope, event: Event, hashes: dict[str, bool]) -> None:
-        kind = _kind(event)
-        if kind in _OWN_TYPES:
+    @staticmethod
+    def _take(scope: ErasureScope, event: Event) -> None:
+        kind, person = _kind(event), scope.person
+        if kind in RECORDS or (person is not None and person.is_kept(event)):
             return
         own = names_of(event)
         if (
             scope.names.isdisjoint(own)
-            and not self._is_of(scope, event, hashes)
+            and not (person is not None and person.is_concerned(event))
             and scope.names.isdisjoint(sources_of(event))
         ):
             return
@@ -324,22 +378,6 @@ class Erasures(Part):
         scope.found |= asked
         scope.names.update(own)
         scope.add(event.seq, own[0] if own else None, kind, named=bool(asked))
-
-    def _is_of(self, scope: ErasureScope, event: Event, hashes: dict[str, bool]) -> bool:
-        """Whether a message is about the person."""
-        if scope.subject is None:
-            return False
-        if isinstance(event, EntryRecorded):
-            if event.control and event.entry.payload.get("subject_hash") == scope.subject:
-                return True
-            person = event.entry.data_subject_id
-        else:
-            person = event.data_subject_id if isinstance(event, DocumentWritten) else None
-        if person is None:
-            return False
-        if person not in hashes:
-            hashes[person] = subject_hash(self._node.subject_key, event.workspace_id, person) == scope.subject
-        return hashes[person]
 
     # the work
 
@@ -349,9 +387,12 @@ class Erasures(Part):
                 await work
             except asyncio.CancelledError:
                 raise
-            except Exception:  # the next start resumes it; status shows that it is not completed
-                _log.exception("erasure_failed", erasure_id=erasure_id)
+            except Exception as error:  # the next start resumes it; its answer says in which store it failed
+                why = error.message if isinstance(error, CrewJournalError) else f"{type(error).__name__}, see the log"
+                self._failed[erasure_id] = {self._store: why}
+                _log.exception("erasure_failed", erasure_id=erasure_id, store=self._store)
 
+        self._failed.pop(erasure_id, None)
         task = self._tasks[erasure_id] = asyncio.create_task(run(), name=f"erasure {erasure_id}")
         task.add_done_callback(lambda _: self._tasks.pop(erasure_id, None))
 
@@ -365,7 +406,8 @@ class Erasures(Part):
                 if entry_type == ErasureRequested.ENTRY_TYPE:
                     asked = ErasureRequested.model_validate_json(payload)
                     scope.names.update(asked.entry_ids)
-                    scope.subject = asked.subject_hash
+                    if asked.subject_hash is not None:
+                        scope.person = await self._person(workspace_id, asked.subject_hash)
                 else:
                     part = ErasureScoped.model_validate_json(payload).scope
                     scope.names.update(part.ids)
@@ -381,6 +423,7 @@ class Erasures(Part):
         counts: Counter[str] = Counter(views=0)
         async with self._alone:
             for _ in range(ROUNDS):
+                self._store = "stream"
                 fresh += await self._patiently(lambda: self._read(workspace_id, scope))
                 left = await self._without_text(workspace_id, scope)
                 counts["vectors_of_no_text"] += len(left)
@@ -391,23 +434,23 @@ class Erasures(Part):
                     await self._patiently(partial(self._announce, workspace_id, erasure_id, scope, fresh))
                 fresh = []
                 await self._patiently(lambda: self._delete(scope.sequences))
+                self._store = "dead_letters"
                 counts["dead_letters"] += await self._patiently(
                     lambda: self._stream.delete_letters(frozenset(scope.sequences))
                 )
+                self._store = "views"
                 await self._patiently(self._rebuilt)
                 counts["views"] += 1
             counts["messages"] = len(scope.sequences)
-            payload = ErasureCompleted(erasure_id=erasure_id, counts=dict(counts), not_proven=NOT_PROVEN)
-            await self._patiently(
-                lambda: self._node.decide(
-                    None,
-                    payload,
-                    f"erasure of {counts['messages']:,} messages completed",
-                    workspace_id=workspace_id,
-                    entry_id=f"{erasure_id}_done",
-                )
-            )
+            self._store = "receipt"
+            await self._patiently(lambda: self._complete(workspace_id, erasure_id, counts))
         _log.info("erasure_completed", erasure_id=erasure_id, messages=counts["messages"])
+
+    async def _complete(self, workspace_id: str, erasure_id: str, counts: Mapping[str, int]) -> None:
+        """Record the receipt."""
+        payload = ErasureCompleted(erasure_id=erasure_id, counts=dict(counts), not_proven=NOT_PROVEN)
+        summary = f"erasure of {counts['messages']:,} messages completed"
+        await self._node.decide(None, payload, summary, workspace_id=workspace_id, entry_id=f"{erasure_id}_done")
 
     async def _without_text(self, workspace_id: str, scope: ErasureScope) -> list[int]:
         """Take in the vectors of texts that no view holds; returns the sequences of those that are new.
@@ -459,8 +502,10 @@ class Erasures(Part):
                 await asyncio.sleep(RETRY_S)
 
 
-_OWN_TYPES: Final = frozenset((*EXPLANATIONS, ErasureRequested.ENTRY_TYPE, ErasureCompleted.ENTRY_TYPE))
-"""What explains gaps is not erased; it holds ids alone."""
+RECORDS: Final = frozenset(
+    (*EXPLANATIONS, ErasureRequested.ENTRY_TYPE, ErasureCompleted.ENTRY_TYPE, PersonExported.ENTRY_TYPE)
+)
+"""What explains gaps or who asked for a person's data is not erased; it holds ids and hashes alone."""
 
 
 def _event(message: ErasableMessage) -> Event | None:
@@ -488,7 +533,7 @@ def _kind(event: Event) -> str:
     return type(event).__name__.removesuffix("Derived").lower()
 
 
-def _shown(row: ErasureRow) -> Erasure:
+def _shown(row: ErasureRow, failed: Mapping[str, Mapping[str, str]]) -> Erasure:
     return Erasure(
         erasure_id=row.erasure_id,
         state=row.state,
@@ -498,6 +543,7 @@ def _shown(row: ErasureRow) -> Erasure:
         messages=row.messages,
         counts=json.loads(row.counts),
         not_proven=tuple(json.loads(row.not_proven).get("", ())),
+        failed=dict(failed.get(row.erasure_id, {})),
     )
 
 

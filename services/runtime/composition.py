@@ -45,6 +45,7 @@ from ..documents.use_cases import Documents, JournalDocuments
 from ..entries import use_cases as remembering
 from ..entries.live_tail import LiveTail
 from ..entries.queries import JournalQueries
+from ..erasure import exporting
 from ..erasure import use_cases as erasures
 from ..facts import use_cases as graph
 from ..health import use_cases as health
@@ -132,6 +133,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     link.ANSWERS,
     letters.ANSWERS,
     erasures.ANSWERS,
+    exporting.ANSWERS,
     documents.ANSWERS,
     document_reading.ANSWERS,
     administration.ANSWERS,

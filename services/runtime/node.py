@@ -331,7 +331,7 @@ class Runtime:
         reactors = parts.keep("reactors", Reactors(context, filling, self._say))
         parts.show("ingest", ingest.figures)
         operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now, node.subject_key))
-        erasures = node.put(Erasures, Erasures(node, ErasedStream(client, views, operations)))
+        erasures = node.put(Erasures, Erasures(node, ErasedStream(client, views, operations, base.gap_watch)))
         tail = LiveTail(store, node.queries, head=lambda: stream_head(client), per_token=settings.tails_per_token)
         services = await make_services(
             node,

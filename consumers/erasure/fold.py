@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import orjson
+
 from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.ids import name_key
 from ...schemas.core.sequence_set import size_of
@@ -21,7 +23,7 @@ class ErasuresProjection:
     """Folds the three events of an erasure."""
 
     name: ClassVar = ERASURES_PROJECTION
-    version: ClassVar = 1
+    version: ClassVar = 2
     tables: ClassVar[Tables] = (ERASURE_ROWS, ERASED_IDS)
     folds: ClassVar = (ErasureRequested, ErasureScoped, ErasureCompleted)
 
@@ -41,12 +43,11 @@ class ErasuresProjection:
                 row = row._replace(state=state, messages=messages, parts=row.parts + 1)
                 _bar(tx, event, payload.erasure_id, payload.scope.ids)
             else:
-                not_proven = json_text({"": list(payload.not_proven)})
                 row = row._replace(
                     state="completed",
                     completed_ms=event.ts_ms,
                     counts=json_text(payload.counts),
-                    not_proven=not_proven,
+                    not_proven=orjson.dumps(payload.not_proven).decode(),
                 )
             tx.replace(ERASURE_ROWS, [row._replace(seq=event.seq)])
 
@@ -55,7 +56,7 @@ def _new(event: EntryRecorded, erasure_id: str) -> ErasureRow:
     entry = event.entry
     actor = entry.actor_type.value, entry.actor_id
     return ErasureRow(
-        event.workspace_id, erasure_id, "requested", "", *actor, event.ts_ms, None, 0, 0, "{}", "{}", event.seq
+        event.workspace_id, erasure_id, "requested", "", *actor, event.ts_ms, None, 0, 0, "{}", "[]", event.seq
     )
 
 

@@ -31,6 +31,7 @@ from ...schemas.core.timestamps import DAY_MS
 from ...schemas.documents.events import encode_document
 from ...schemas.documents.tables import DOCUMENTS_PROJECTION
 from ...schemas.entries.tables import ENTRIES_PROJECTION
+from ...schemas.erasure.tables import ERASURES_PROJECTION
 from ...schemas.learning.agreement import MIN_PUBLISHERS, Saying, agreed_action, is_shared, shared_wording
 from ...schemas.learning.consolidation import (
     AUTHORS_NAMED,
@@ -67,6 +68,7 @@ from .reads import (
     Search,
     candidates_of,
     crews_of,
+    looks_back_to,
     proposals_of,
     reviews_rules,
     rules_of,
@@ -379,6 +381,7 @@ class ConsolidateReactor(SweepReactor):
         NUDGES_PROJECTION,
         AGENTS_PROJECTION,
         DOCUMENTS_PROJECTION,
+        ERASURES_PROJECTION,
     )
 
     def _durable_name(self) -> str:
@@ -398,6 +401,7 @@ class ConsolidateReactor(SweepReactor):
 
         reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
         logs = LogsFound() if reviewed else await self._consolidate_logs(tick, since_ms)
+        since_ms = await asyncio.to_thread(looks_back_to, self._views, tick, since_ms)
         crews = await asyncio.to_thread(crews_of, self._views, tick, since_ms)
         results = await asyncio.gather(*map(consolidate, crews))
         counts = {

@@ -19,6 +19,7 @@ from ...schemas.core.principal import UNRECORDED
 from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import DAY_MS
 from ...schemas.entries.tables import ENTRIES
+from ...schemas.erasure.tables import ERASURE_ROWS
 from ...schemas.learning.agreement import is_shared
 from ...schemas.learning.consolidation import (
     HISTORY_DAYS,
@@ -44,6 +45,8 @@ _PERMANENT: Final = "coalesce(p.priority, e.priority) = 'permanent'"
 _OF_RUN: Final = f"""e.workspace_id = $workspace AND e.seq < $seq AND e.published_ms <= $due
     AND (list_contains($types, e.entry_type) OR {_PERMANENT})
     AND NOT {" AND NOT ".join(f"starts_with(e.entry_type, '{prefix}')" for prefix in OWN_OUTPUT)}"""
+_ERASED: Final = f"""SELECT count(*) > 0 FROM {ERASURE_ROWS}
+    WHERE workspace_id = $workspace AND seq < $seq AND completed_ms > $since"""
 _CREWS: Final = f"""SELECT DISTINCT e.crew_id FROM {_LIVE} WHERE {_OF_RUN} AND e.crew_id IS NOT NULL
     AND e.published_ms > $since AND ($crew IS NULL OR e.crew_id = $crew) ORDER BY 1"""
 _CANDIDATES: Final = f"""WITH ranked AS (
@@ -143,6 +146,15 @@ class Search:
     query: str
     ts_ms: int
     hits: frozenset[str]
+
+
+def looks_back_to(views: ViewReader, tick: Tick, since_ms: int) -> int:
+    """From when entries count as new: after an erasure, all that a run reads.
+
+    An erasure takes rules of which one piece of evidence went; the pieces that stay may be rules again, though none is new.
+    """
+    [(erased,)] = views.rows(_ERASED, {"workspace": tick.workspace_id, "seq": tick.seq, "since": since_ms})
+    return min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS) if erased else since_ms
 
 
 def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:

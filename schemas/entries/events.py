@@ -59,24 +59,43 @@ class MemoryCompacted(ControlPayload, InParts):
 MAX_REASON: Final = 500
 """Maximum length of a reason in characters."""
 
+NOT_RECORDED: Final = ("earlier versions did not record what the erasure could not reach",)
+"""Stands in receipts that lack ``not_proven``."""
+
+
+def _is_absent(value: object) -> bool:
+    return value is None
+
+
 SubjectHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32,128}$")]
 """Hex keyed hash of a data subject; the key lies outside the journal."""
 
 
 class ErasureRequested(ControlPayload):
-    """Starts an erasure and raises the fence: names ids or a keyed hash of the data subject, no text."""
+    """Starts an erasure and raises the fence: names ids, or a keyed hash of a person, an author or a source; no text.
+
+    More ids than one event can hold are in several events with the same ``erasure_id``.
+    """
 
     ENTRY_TYPE = "erasure.requested"
     INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
     erasure_id: Id
     entry_ids: tuple[Id, ...] = Field(default=(), max_length=MAX_IDS)
     subject_hash: SubjectHash | None = None
+    author_hash: SubjectHash | None = Field(default=None, exclude_if=_is_absent)
+    source_hash: SubjectHash | None = Field(default=None, exclude_if=_is_absent)
     reason: str = Field(default="", max_length=MAX_REASON)
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """Criterion (``schemas/erasure/criteria``) → the hash of its value, for those that are given."""
+        given = {"subject": self.subject_hash, "author": self.author_hash, "source": self.source_hash}
+        return {name: value for name, value in given.items() if value is not None}
 
     @model_validator(mode="after")
     def _names_something(self) -> ErasureRequested:
-        if not self.entry_ids and self.subject_hash is None:
-            raise ValueError("an erasure must name entries or a data subject")
+        if not self.entry_ids and not self.hashes:
+            raise ValueError("an erasure must name entries, a data subject, an author or a source")
         return self
 
 
@@ -95,14 +114,17 @@ class ErasureCompleted(ControlPayload):
 
     Attributes:
         counts: How many were removed, by store.
-        not_proven: What the erasure could not reach, in words: a receipt without it would claim too much.
+        not_proven: What the erasure could not reach, in words. A receipt that names nothing claims too much and is not
+            valid.
     """
 
     ENTRY_TYPE = "erasure.completed"
     INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
     erasure_id: Id
     counts: dict[str, int] = Field(default_factory=dict)
-    not_proven: tuple[Annotated[str, StringConstraints(max_length=500)], ...] = Field(default=(), max_length=50)
+    not_proven: tuple[Annotated[str, StringConstraints(min_length=1, max_length=500)], ...] = Field(
+        default=NOT_RECORDED, min_length=1, max_length=50
+    )
 
 
 class LossAccepted(ControlPayload, InParts):

@@ -39,11 +39,11 @@ class ReasonedRequest(Request):
 class ForgetMessagesRequest(ReasonedRequest):
     """Erase entries and everything that was made of them, from the journal's stream, the views and all indexes.
 
-    What goes: the messages named by `ids` (entries, writes of documents, `drawer:ID`, `fact:ID`) or whose
-    `data_subject_id` is `subject`, and every message that was derived from them: vectors, links, drawers, facts, rules,
-    lessons, proposals, models of people, and decisions about them alone. With `dry_run` nothing is changed, and the answer
-    says what would go. Without it, the ids can not be used again as soon as this answers; the messages are deleted and the
-    views are made anew in the background: `erasure` shows the receipt.
+    What goes: the messages that exactly one of `ids`, `subject`, `author` and `source` names, and every message that was
+    derived from them: vectors, links, drawers, facts, rules, lessons, proposals, models of people, and decisions about
+    them alone. With `dry_run` nothing is changed, and the answer says what would go. Without it, the ids cannot be used
+    again as soon as this answers; the messages are deleted and the views are folded again in the background: `erasure`
+    shows the receipt.
     """
 
     ids: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=MAX_NAMED)] = Field(
@@ -53,30 +53,50 @@ class ForgetMessagesRequest(ReasonedRequest):
         default=None,
         min_length=1,
         max_length=200,
-        description="`data_subject_id` of a person: all of that person's messages.",
+        description="A person, by any of their names: all messages about the person (`data_subject_id`) and by the person, "
+        "notes about them, their model, cards and consent. A withdrawn consent stays.",
+    )
+    author: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="`actor_id` of a person, or `agent_id` of an agent: all that they wrote, and their searches.",
+    )
+    source: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1_000,
+        description="Where messages came from: `refs.imported_from` of entries (`slack`, `chatgpt` …), `imported_from` or "
+        "`source_file` of drawers, `source` of document writes.",
     )
     dry_run: StrictBool = Field(default=False, description="Only say what would go.")
     workspace_id: Workspace = None
 
 
 class ErasureExample(Answer):
-    """A message in the scope of an erasure; ``what`` is its type."""
+    """A message in the scope of an erasure; ``what`` is its type, ``remaining_sources`` how many of its sources stay."""
 
     seq: int
     id: str | None
     what: str
+    remaining_sources: int
 
 
 class ForgetMessagesAnswer(Answer):
-    """What an erasure covers: number of messages, by type, and the first of them; ``seq`` is that of its announcement.
+    """What an erasure covers: number of messages, by type and family, and the first of each type.
 
-    ``not_proven`` names what an erasure can not reach.
+    ``stores`` says how many would be removed by store (a dry run only). ``recomputed`` names the types of messages that
+    go although other sources of them stay, and by what they are made again from these. ``not_proven`` names what an
+    erasure cannot reach. ``seq`` is the sequence of the request.
     """
 
     erasure_id: str | None
     dry_run: bool
     messages: int
     by_type: dict[str, int]
+    by_family: dict[str, int]
+    stores: dict[str, int]
+    recomputed: dict[str, str]
     examples: tuple[ErasureExample, ...]
     not_proven: tuple[str, ...]
     seq: int | None
@@ -183,9 +203,9 @@ class ErasuresRequest(Request):
 
 
 class Erasure(Answer):
-    """An erasure: ``requested`` (the ids can not be used), ``scoped`` (announced), ``completed`` (with its receipt).
+    """An erasure: ``requested`` (the ids cannot be used), ``scoped`` (announced), ``completed`` (with its receipt).
 
-    ``counts`` says how many were removed by store; ``not_proven`` names what the erasure can not reach.
+    ``counts`` says how many were removed by store; ``not_proven`` names what the erasure cannot reach.
     """
 
     erasure_id: str

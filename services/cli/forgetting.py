@@ -21,6 +21,17 @@ def forget(
         list[str] | None, Option("--id", help="Entry or document write, `drawer:ID`, `fact:ID`; repeatable.")
     ] = None,
     subject: Annotated[str | None, Option("--subject", help="`data_subject_id` of a person.")] = None,
+    author: Annotated[
+        str | None, Option("--author", help="`actor_id` of a person or `agent_id` of an agent: all that they wrote.")
+    ] = None,
+    source: Annotated[
+        str | None,
+        Option(
+            "--source",
+            help="Where it came from: `refs.imported_from` (slack, chatgpt …), a drawer's "
+            "`imported_from` or `source_file`, a document's `source`.",
+        ),
+    ] = None,
     reason: Annotated[str, Option("--reason", help="The reason; it is recorded.")] = "",
     yes: Annotated[bool, Option("--yes", help="Erase. Without it, only what would go is shown.")] = False,
     workspace: Workspace = None,
@@ -28,14 +39,23 @@ def forget(
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Erase entries or all of a person, with everything that was made of them, and print the receipt.
+    """Erase entries, or all of a person, an author or a source, with all that was made of them; print the receipt.
 
-    Without --yes nothing is changed: the command says what would go. An erasure can not be undone.
+    Give exactly one of --id, --subject, --author and --source. Without --yes nothing is changed: the command says what
+    would go. An erasure cannot be undone.
     """
     if not reason.strip():
         raise InvalidQuery("an erasure needs a reason", hint="--reason 'asked by the person on …'", field="reason")
     with client(where) as journal:
-        planned = journal.forget(reason, ids=tuple(ids or ()), subject=subject, dry_run=not yes, workspace_id=workspace)
+        planned = journal.forget(
+            reason,
+            ids=tuple(ids or ()),
+            subject=subject,
+            author=author,
+            source=source,
+            dry_run=not yes,
+            workspace_id=workspace,
+        )
         if planned.erasure_id is None:
             show(planned, json_output, _planned)
             return
@@ -54,9 +74,18 @@ def forget(
 
 
 def _planned(answer: Mapping[str, Any]) -> None:
-    print_pairs([("messages", answer["messages"]), *answer["by_type"].items()])
+    print_pairs(
+        [("messages", answer["messages"]), *((f"  {name}", count) for name, count in answer["by_type"].items())]
+    )
+    for title, counts in (("by family", answer["by_family"]), ("by store", answer["stores"])):
+        say(title)
+        print_pairs((f"  {name}", count) for name, count in counts.items())
+    say("for example")
     for example in answer["examples"]:
-        say(f"  {example['seq']:>8}  {example['what']}  {example['id'] or ''}")
+        stays = f"  ({example['remaining_sources']} other sources stay)" if example["remaining_sources"] else ""
+        say(f"  {example['seq']:>8}  {example['what']}  {example['id'] or ''}{stays}")
+    for kind, by in answer["recomputed"].items():
+        say(f"recomputed from the sources that stay: {kind}, by {by}")
     _not_proven(answer)
     say("nothing was changed; add --yes to erase")
 

@@ -2980,22 +2980,27 @@ class Operations:
         *,
         ids: Sequence[str] = (),
         subject: str | None = None,
+        author: str | None = None,
+        source: str | None = None,
         dry_run: bool = False,
         workspace_id: str | None = None,
     ) -> ForgetMessagesAnswer:
         """Erase entries and everything that was made of them, from the journal's stream, the views and all indexes.
 
-        What goes: the messages named by `ids` (entries, writes of documents, `drawer:ID`, `fact:ID`) or whose
-        `data_subject_id` is `subject`, and every message that was derived from them: vectors, links, drawers,
-        facts, rules, lessons, proposals, models of people, and decisions about them alone. With `dry_run` nothing
-        is changed, and the answer says what would go. Without it, the ids can not be used again as soon as this
-        answers; the messages are deleted and the views are made anew in the background: `erasure` shows the
-        receipt.
+        What goes: the messages that exactly one of `ids`, `subject`, `author` and `source` names, and every
+        message that was derived from them: vectors, links, drawers, facts, rules, lessons, proposals, models of
+        people, and decisions about them alone. With `dry_run` nothing is changed, and the answer says what would
+        go. Without it, the ids cannot be used again as soon as this answers; the messages are deleted and the
+        views are folded again in the background: `erasure` shows the receipt.
 
         Args:
             reason: The reason; it is recorded.
             ids: Ids of entries or document writes, `drawer:ID`, `fact:ID`.
-            subject: `data_subject_id` of a person: all of that person's messages.
+            subject: A person, by any of their names: all messages about the person (`data_subject_id`) and by the
+                person, notes about them, their model, cards and consent. A withdrawn consent stays.
+            author: `actor_id` of a person, or `agent_id` of an agent: all that they wrote, and their searches.
+            source: Where messages came from: `refs.imported_from` of entries (`slack`, `chatgpt` …),
+                `imported_from` or `source_file` of drawers, `source` of document writes.
             dry_run: Only say what would go.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """

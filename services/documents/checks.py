@@ -6,9 +6,10 @@ Invariant: a write that fails a check is refused; operators' writes are checked,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Final
 
@@ -188,6 +189,15 @@ class Quarantine:
         path = self._folder / f"{sha256}.md"
         write_private(path, "\n".join(["---", *(f"{name}: {value}" for name, value in header.items()), "---", text]))
         return path
+
+
+def refused_texts(data_dir: Path, workspace_id: str) -> Iterator[Path]:
+    """The kept files with refused texts of a workspace; blocking."""
+    for path in sorted((data_dir / QUARANTINE_FOLDER).glob("*.md")):
+        with path.open(encoding="utf-8", errors="replace") as file:
+            header = takewhile(lambda line: line != "---\n", islice(file, 1, None))
+            if f"workspace: {workspace_id}\n" in header:
+                yield path
 
 
 class Refusals:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import structlog
 
-from ...schemas.core.envelope import DocumentWritten, EntryRecorded, Event, LinkDerived
+from ...schemas.core.envelope import EntryRecorded, Event
 from ...schemas.core.errors import CrewJournalError, FoldError, JournalDamaged, Unavailable
 from ...schemas.core.ids import uuid7_hex
 from ...schemas.core.timestamps import format_ms, format_ts
@@ -31,7 +31,6 @@ from ...schemas.erasure.operations import (
     GivenMemory,
     PersonExport,
 )
-from ...schemas.events import control_payloads
 from ...schemas.operators.operations import OperatorRequest
 from ...schemas.operators.tables import OPERATORS_PROJECTION
 from ...schemas.recall.events import MemorySearched
@@ -40,7 +39,7 @@ from ..node import Answers, Node
 from ..operate.letters import workspace_of
 from ..operators.use_cases import Operators
 from .persons import DataSubject
-from .use_cases import RECORDS, ErasableMessage, Erasures, ErasureScope
+from .use_cases import RECORDS, ErasableMessage, Erasures, ErasureScope, family_of, kind_of
 
 NOT_INCLUDED: Final = (
     "texts that mention the person without naming the person as data subject, author or source",
@@ -162,7 +161,7 @@ class _Reading:
 
     def _add(self, message: ErasableMessage, event: Event | None, *, bears: bool) -> None:
         self.sequences.add(message.seq)
-        family, what = ("unreadable", "unreadable") if event is None else _family(event)
+        family, what = ("unreadable", "unreadable") if event is None else (family_of(event), kind_of(event))
         names = () if event is None else names_of(event)
         content = {"body": _base64(message.data)} if event is None else _content(event)
         self.messages.append(
@@ -195,18 +194,6 @@ class _Reading:
                     ids=ids,
                 )
             )
-
-
-def _family(event: Event) -> tuple[str, str]:
-    """The family of a message, and its type."""
-    if isinstance(event, EntryRecorded):
-        payload = control_payloads().get(event.entry.entry_type) if event.control else None
-        family = "entries" if payload is None else payload.__module__.split(".")[-2]
-        return family, event.entry.entry_type
-    if isinstance(event, DocumentWritten):
-        return "documents", f"document {event.tier}"
-    kind = type(event).__name__.removesuffix("Derived").lower()
-    return "relations" if isinstance(event, LinkDerived) else "vectors", kind
 
 
 def _content(event: Event) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from ...schemas.core.envelope import DocumentWritten, EntryRecorded, Event
 from ...schemas.core.errors import Unavailable
 from ...schemas.core.grants import is_person
 from ...schemas.core.ports import ViewReader
+from ...schemas.erasure.criteria import subjects_of
 from ...schemas.operators.events import OperatorNamed
 from ...schemas.operators.rules import KEY_CHANGED, KEY_CHANGED_FIX, key_id, slug_of, subject_hash
 from ...schemas.operators.tables import OPERATOR_NAMES
@@ -47,18 +48,16 @@ class DataSubject:
     def is_concerned(self, event: Event) -> bool:
         """Whether a message bears the person's data.
 
-        It does if the person is its data subject or its author, if it is a note about the person, or a decision about
-        the person's model, consent or names.
+        It does if the person is its data subject, its author or the person who asked, if it is a note about the person,
+        or a decision about the person's model, consent or names.
         """
+        if any(map(self._is_named, subjects_of(event))):
+            return True
         if isinstance(event, DocumentWritten):
-            return self._is_named(event.data_subject_id) or (
-                event.tier == _PEERS and (event.key in self.slugs or self._is_named(event.key))
-            )
+            return event.tier == _PEERS and (event.key in self.slugs or self._is_named(event.key))
         if not isinstance(event, EntryRecorded):
             return False
         entry = event.entry
-        if self._is_named(entry.data_subject_id):
-            return True
         if event.control:
             hashes = (entry.payload.get(name) for name in _HASHES)
             return any(isinstance(named, str) and slug_of(named) in self.slugs for named in hashes)

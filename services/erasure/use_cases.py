@@ -1,6 +1,6 @@
 """Erases messages and everything that was made of them, with a receipt.
 
-The steps: the request is recorded, and its ids can not be used again; the stream is read once to find what was made of
+The steps: the request is recorded, and its ids cannot be used again; the stream is read once to find what was made of
 them (``schemas/erasure/lineage``); the scope is announced, so that the gaps are explained; the messages are deleted with
 their bytes; all views are folded again from the stream into a new file, which replaces the old one; then the receipt. So the
 views are what they would be if the messages had never been there, without a line about erasure in any other fold.
@@ -14,24 +14,34 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
 
+from ...schemas import tables
 from ...schemas.core import headers as h
-from ...schemas.core.envelope import DocumentWritten, EntryRecorded, Event
+from ...schemas.core.envelope import (
+    ChunkVectorDerived,
+    DocumentWritten,
+    EntryRecorded,
+    Event,
+    LinkDerived,
+    TokenBitsDerived,
+    VectorDerived,
+)
 from ...schemas.core.errors import BrokerError, CrewJournalError, FoldError, InvalidQuery, NotFound, Unavailable
-from ...schemas.core.ids import is_id, name_key, uuid7_hex
-from ...schemas.core.ports import CommittedBatch
-from ...schemas.core.sequence_set import in_parts, ranges_of
+from ...schemas.core.ids import hash64, is_id, name_key, uuid7_hex
+from ...schemas.core.ports import CommittedBatch, ViewReader
+from ...schemas.core.sequence_set import MAX_IDS, in_parts, ranges_of
 from ...schemas.core.timestamps import format_ms
 from ...schemas.decode import decode
 from ...schemas.documents.tables import CHUNK_VECTORS
 from ...schemas.entries.events import EXPLANATIONS, ErasureCompleted, ErasureRequested, ErasureScoped
 from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
+from ...schemas.erasure.criteria import CRITERIA
 from ...schemas.erasure.events import PersonExported
 from ...schemas.erasure.lineage import names_of, sources_of
 from ...schemas.erasure.operations import (
@@ -50,9 +60,15 @@ from ...schemas.erasure.operations import (
     ProveRequest,
 )
 from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, ErasureRow
-from ...schemas.operators.events import OperatorDeleted
+from ...schemas.events import control_payloads
+from ...schemas.learning.events import MemoryConsolidated, RuleLearned, RuleProposed
+from ...schemas.operate.events import ToolCalled
+from ...schemas.operators.events import OperatorDeleted, OperatorProfileUpdated
 from ...schemas.operators.rules import subject_hash
 from ...schemas.operators.tables import OPERATORS_PROJECTION
+from ...schemas.palace.events import DrawerMerged
+from ...schemas.recall.events import MemorySearched
+from ...schemas.sweeps.events import SweepTicked
 from ...schemas.texts import TEXT_KINDS
 from ..desk import Caller
 from ..node import Answers, Node
@@ -67,26 +83,50 @@ NOT_PROVEN: Final = (
     "mirrors, exports, bundles and copies of the stream outside this node",
     "freed blocks of the disk, which the file system may not have overwritten yet",
 )
-"""What an erasure can not reach."""
+"""What an erasure cannot reach."""
+DERIVED_ANEW: Final = {
+    RuleLearned.ENTRY_TYPE: "the next consolidation",
+    RuleProposed.ENTRY_TYPE: "the next consolidation",
+    MemoryConsolidated.ENTRY_TYPE: "the next consolidation",
+    OperatorProfileUpdated.ENTRY_TYPE: "the next sweep of people's models",
+    DrawerMerged.ENTRY_TYPE: "the next maintenance of the palace",
+}
+"""Types that are made of several sources, and by what they are made again from the sources that remain."""
 DELETED_AT_ONCE: Final = 32
 """Deletions that wait for the broker's answer at the same time."""
 EXAMPLES: Final = 20
+EXAMPLES_OF_TYPE: Final = 3
 NAMED_IN_ERRORS: Final = 3
 ROUNDS: Final = 5
 """Most repetitions for messages that were derived while an erasure was under way."""
 RETRY_S: Final = 5.0
 """Seconds until an erasure goes on after the broker was away or another long operation was running."""
+LEAST_QUOTED: Final = 12
+"""Fewest characters of a search that is erased because an erased message has the same words: "ok" is everybody's."""
+_DERIVED_KINDS: Final = {
+    VectorDerived: "vector of an entry",
+    TokenBitsDerived: "word vectors of an entry",
+    ChunkVectorDerived: "vector of a text",
+    LinkDerived: "link",
+}
+_TEXT_FIELDS: Final = ("text", "content", "prompt", "query")
+"""Fields of payloads that hold the words of an entry, beside its summary: a search for the same words is erased with it."""
 _SCOPED: Final = f"""SELECT payload FROM {ENTRIES} WHERE workspace_id = ? AND control AND entry_type = ?
     AND json_extract_string(payload, '$.erasure_id') = ? ORDER BY seq"""
 _TEXTS: Final = " UNION ALL ".join(
-    f"SELECT text_hash FROM {kind.table} WHERE workspace_id = $workspace" for kind in TEXT_KINDS
+    f"""SELECT text_hash FROM {kind.table} WHERE workspace_id = $workspace
+    AND NOT list_contains($sequences, since_seq) AND NOT list_contains($ids, source_id)"""
+    for kind in TEXT_KINDS
 )
 _WITHOUT_TEXT: Final = f"""SELECT seq FROM {CHUNK_VECTORS}
     WHERE workspace_id = $workspace AND seq <= $until AND text_hash NOT IN ({_TEXTS}) ORDER BY seq"""
-"""Vectors of texts that are in no view: former pieces of documents, and pieces that held an erased line."""
+"""Vectors of texts that are in no view, or only in rows of erased messages: former pieces of documents, for example."""
 _TEXT_VIEWS: Final = tuple(sorted({kind.table.view for kind in TEXT_KINDS}))
 _OPEN: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE state <> 'completed' ORDER BY seq"
 _LISTED: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspace_id = ? ORDER BY seq DESC"
+_ONE: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspace_id = ? AND erasure_id = ?"
+_SEQUENCES: Final = "seq", "since_seq", "doc"
+"""Columns with the sequence of the message that a row was made of."""
 _log = structlog.get_logger(__name__)
 
 
@@ -119,12 +159,16 @@ class ErasableStream(Protocol):
         """Delete a message with its bytes, unless it is gone."""
         ...
 
-    async def delete_letters(self, sequences: frozenset[int]) -> int:
-        """Delete the dead letters of these messages; returns how many there were."""
+    async def letters(self, sequences: Collection[int], *, delete: bool) -> int:
+        """The number of dead letters of these messages; with ``delete`` they are deleted."""
+        ...
+
+    async def files(self, workspace_id: str, *, delete: bool) -> Mapping[str, int]:
+        """Store → number of files that may hold texts of the workspace; with ``delete`` they are deleted."""
         ...
 
     async def rebuild(self) -> None:
-        """Fold all views into a new file and replace the old one; other files with views are deleted."""
+        """Fold all views into a new file and replace the old one."""
         ...
 
 
@@ -134,17 +178,25 @@ class ErasureScope:
 
     Attributes:
         names: Of the messages in scope: what was made of these goes, too.
-        person: The person whose messages go; None for none.
+        hashes: Criterion → keyed hash of its value: the messages with that value go.
+        person: The person of the criterion ``subject``.
         sequences: Of the messages in scope.
         ids: Ids of entries and document writes among them.
         seeds: Ids of those that were named.
         asked: The names in the request.
         found: Those of them that messages bear.
         by_type: Number of messages by type.
-        examples: The first of them.
+        by_family: Number of messages by family.
+        recomputed: Number of messages by type that go although other sources of them remain, and are made again of these.
+        examples: The first messages of each type.
+        texts: Hashes of the words of the messages in scope.
+        searches: Hash of the words of a search → sequences and ids of its receipts.
+        ticks: Names of sweeps' ticks, which are causes of what the sweeps derive, not sources of its text.
+        read_to: Last sequence that was read.
     """
 
     names: set[str]
+    hashes: Mapping[str, str] = field(default_factory=dict)
     person: DataSubject | None = None
     sequences: set[int] = field(default_factory=set)
     ids: set[str] = field(default_factory=set)
@@ -152,21 +204,47 @@ class ErasureScope:
     asked: frozenset[str] = frozenset()
     found: set[str] = field(default_factory=set)
     by_type: Counter[str] = field(default_factory=Counter)
+    by_family: Counter[str] = field(default_factory=Counter)
+    recomputed: Counter[str] = field(default_factory=Counter)
     examples: list[ErasureExample] = field(default_factory=list)
+    texts: set[int] = field(default_factory=set)
+    searches: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    ticks: set[str] = field(default_factory=set)
     read_to: int = 0
 
-    def add(self, seq: int, entry_id: str | None, kind: str, *, named: bool) -> None:
-        """Take in a message, unless it was announced before a crash; ``named`` if the request itself names it."""
+    def add(
+        self, seq: int, entry_id: str | None, kind: str, family: str, *, named: bool = False, remaining: int = 0
+    ) -> None:
+        """Take in a message, unless it was announced before a crash.
+
+        Args:
+            seq: Its sequence.
+            entry_id: Its id; None if it has none.
+            kind: Its type.
+            family: Its family.
+            named: Whether the request itself names it.
+            remaining: Number of its sources that are not erased.
+        """
         if seq in self.sequences:
             return
         self.sequences.add(seq)
         self.by_type[kind] += 1
+        self.by_family[family] += 1
+        if remaining and kind in DERIVED_ANEW:
+            self.recomputed[kind] += 1
         if entry_id is not None:
             self.ids.add(entry_id)
             if named:
                 self.seeds.append(entry_id)
-        if len(self.examples) < EXAMPLES:
-            self.examples.append(ErasureExample(seq=seq, id=entry_id, what=kind))
+        if self.by_type[kind] <= EXAMPLES_OF_TYPE and len(self.examples) < EXAMPLES:
+            self.examples.append(ErasureExample(seq=seq, id=entry_id, what=kind, remaining_sources=remaining))
+
+    def take_searches(self) -> None:
+        """Take in the receipts of searches for the very words of a message in scope."""
+        for text in self.texts & self.searches.keys():
+            for seq, entry_id in self.searches.pop(text):
+                self.names.add(entry_id)
+                self.add(seq, entry_id, MemorySearched.ENTRY_TYPE, "recall")
 
 
 class Erasures(Part):
@@ -222,44 +300,80 @@ class Erasures(Part):
         Of a person who has no messages, zero messages are erased: the request and its receipt are recorded.
 
         Raises:
-            InvalidQuery: If neither ids nor a person are named.
-            NotFound: If an id names no message.
+            InvalidQuery: If not exactly one of ids, person, author and source is given.
+            NotFound: If an id names no message, or nothing has the author or source.
             Unavailable: If the journal names people by another key.
         """
-        if not request.ids and request.subject is None:
-            raise InvalidQuery("nothing is named to erase", hint="send ids, or a subject", field="ids")
-        person = None
-        if request.subject is not None:
-            person = await self.person(caller.workspace_id, request.subject)
-        scope = ErasureScope(set(request.ids), person, asked=frozenset(request.ids))
-        await self._read(caller.workspace_id, scope)
-        self._check_found(caller.workspace_id, request, scope)
-        if request.dry_run:
-            return self._answer(scope, None, None)
+        given = {name: value for name in CRITERIA if (value := getattr(request, name)) is not None}
+        if bool(request.ids) + len(given) != 1:
+            problem = "nothing is named to erase" if not (request.ids or given) else "an erasure has one criterion"
+            hint = f"send exactly one of ids, {', '.join(CRITERIA)}"
+            raise InvalidQuery(problem, hint=hint, field="ids")
+        return await self.erase(
+            caller.workspace_id, request.reason, request.ids, given, caller=caller, dry_run=request.dry_run
+        )
+
+    async def erase(
+        self,
+        workspace_id: str,
+        reason: str,
+        ids: Collection[str] = (),
+        criteria: Mapping[str, str] | None = None,
+        *,
+        caller: Caller | None = None,
+        dry_run: bool = False,
+    ) -> ForgetMessagesAnswer:
+        """Erase messages and everything that was made of them; returns when the request is recorded.
+
+        Args:
+            workspace_id: The workspace.
+            reason: The reason; it is recorded.
+            ids: Names of messages, of any number.
+            criteria: Criterion (``schemas/erasure/criteria``) → its value.
+            caller: Who asks; None for the service itself.
+            dry_run: Whether only to find the scope.
+
+        Raises:
+            NotFound: If an id names no message, or nothing has the author or source.
+            Unavailable: If the journal names people by another key.
+        """
+        values = dict(criteria or {})
+        hashes = {name: subject_hash(self._node.subject_key, workspace_id, value) for name, value in values.items()}
+        person = await self._person(workspace_id, hashes["subject"]) if "subject" in hashes else None
+        if person is not None:
+            hashes["subject"] = person.person_hash
+        scope = ErasureScope(set(ids), hashes, person, asked=frozenset(ids))
+        await self._read(workspace_id, scope)
+        self._check_found(workspace_id, values, scope)
+        if dry_run:
+            return await self._planned(workspace_id, scope)
         erasure_id = f"x_{uuid7_hex()}"
-        payload = ErasureRequested(
-            erasure_id=erasure_id,
-            entry_ids=tuple(dict.fromkeys(scope.seeds)),
-            subject_hash=None if person is None else person.person_hash,
-            reason=request.reason,
-        )
-        decided = await self._node.decide(
-            caller,
-            payload,
-            f"erasure of {len(scope.sequences):,} messages requested",
-            ERASURES_PROJECTION,
-            entry_id=erasure_id,
-        )
-        self._node.journal.bar(caller.workspace_id, scope.ids)
+        seeds = list(dict.fromkeys(scope.seeds))
+        parts = [seeds[first : first + MAX_IDS] for first in range(0, len(seeds), MAX_IDS)] or [[]]
+        for number, part in enumerate(parts):
+            decided = await self._node.decide(
+                caller,
+                ErasureRequested(
+                    erasure_id=erasure_id,
+                    entry_ids=tuple(part),
+                    reason=reason,
+                    **{f"{name}_hash": value for name, value in hashes.items()},
+                ),
+                f"erasure of {len(scope.sequences):,} messages requested",
+                *((ERASURES_PROJECTION,) if number == len(parts) - 1 else ()),
+                workspace_id=workspace_id,
+                entry_id=f"{erasure_id}_{number}" if number else erasure_id,
+            )
+        self._node.journal.bar(workspace_id, scope.ids)
         failed: dict[str, str] = {}
         if not scope.sequences:
             await self._resume_failed()
-            await self._complete(caller.workspace_id, erasure_id, Counter(messages=0))
+            await self._complete(workspace_id, erasure_id, {"stream": 0})
         else:
             if person is not None:
                 failed = await self._delete_model(caller, person)
-            self._begin(erasure_id, self._run(caller.workspace_id, erasure_id, scope, sorted(scope.sequences)))
-        return self._answer(scope, erasure_id, decided.seq).model_copy(update={"failed": failed})
+            self._begin(erasure_id, self._run(workspace_id, erasure_id, scope, sorted(scope.sequences)))
+        return _answer(scope, erasure_id, decided.seq).model_copy(update={"failed": failed})
 
     async def person(self, workspace_id: str, name: str) -> DataSubject:
         """The person of this name.
@@ -272,25 +386,25 @@ class Erasures(Part):
     async def _person(self, workspace_id: str, hashed: str) -> DataSubject:
         return await asyncio.to_thread(data_subject, self._node.views, self._node.subject_key, workspace_id, hashed)
 
-    async def _delete_model(self, caller: Caller, person: DataSubject) -> dict[str, str]:
+    async def _delete_model(self, caller: Caller | None, person: DataSubject) -> dict[str, str]:
         """Remove model, cards and consent from the views at once; store → why it failed, to be done with the messages."""
-        payload = OperatorDeleted(subject_hash=person.person_hash)
+        payload, summary = OperatorDeleted(subject_hash=person.person_hash), "a person is erased"
         try:
-            await self._node.decide(caller, payload, "a person is erased", OPERATORS_PROJECTION)
+            await self._node.decide(caller, payload, summary, OPERATORS_PROJECTION, workspace_id=person.workspace_id)
         except CrewJournalError as error:
             return {"operators": error.message}
         return {}
 
     async def _resume_failed(self) -> None:
-        """Begin the erasures again that are neither completed nor under way."""
+        """Begin the erasures again that failed."""
         for values in await asyncio.to_thread(self._node.views.rows, _OPEN):
             row = ErasureRow(*values)
             if row.erasure_id not in self._tasks and row.erasure_id in self._failed:
                 self._begin(row.erasure_id, self._resume(row))
 
-    def _check_found(self, workspace_id: str, request: ForgetMessagesRequest, scope: ErasureScope) -> None:
+    def _check_found(self, workspace_id: str, criteria: Mapping[str, str], scope: ErasureScope) -> None:
         """Refuse a request that names what is not there: who mistypes an id must not believe that it was erased."""
-        missing = [name for name in request.ids if name not in scope.found]
+        missing = sorted(scope.asked - scope.found)
         if missing:
             erased = [name for name in missing if name_key((workspace_id, name)) in self._node.journal.erased]
             message = f"no message of workspace {workspace_id} is called {', '.join(missing[:NAMED_IN_ERRORS])}"
@@ -298,24 +412,25 @@ class Erasures(Part):
             if erased:
                 hint = f"{', '.join(erased[:NAMED_IN_ERRORS])}: erased already, `crew-journal erasures` shows when"
             raise NotFound(message, hint=hint, field="ids")
+        if not scope.sequences and scope.person is None:
+            [(name, value)] = criteria.items()
+            raise NotFound(
+                f"no message of workspace {workspace_id} has the {name} {value}", hint=_HINTS[name], field=name
+            )
 
-    @staticmethod
-    def _answer(scope: ErasureScope, erasure_id: str | None, seq: int | None) -> ForgetMessagesAnswer:
-        return ForgetMessagesAnswer(
-            erasure_id=erasure_id,
-            dry_run=erasure_id is None,
-            messages=len(scope.sequences),
-            by_type=dict(scope.by_type.most_common()),
-            examples=tuple(scope.examples),
-            not_proven=NOT_PROVEN,
-            seq=seq,
-        )
+    async def _planned(self, workspace_id: str, scope: ErasureScope) -> ForgetMessagesAnswer:
+        """What an erasure would remove."""
+        await self._without_text(workspace_id, scope)
+        stores = await asyncio.to_thread(_rows_of, self._node.views, scope.sequences)
+        stores["dead letters"] = await self._stream.letters(scope.sequences, delete=False)
+        stores |= await self._stream.files(workspace_id, delete=False)
+        return _answer(scope, None, None, {"stream": len(scope.sequences), **stores})
 
     async def one(self, caller: Caller, request: ErasureRequest) -> Erasure:
         """An erasure; raises ``NotFound``."""
-        for values in await asyncio.to_thread(self._node.views.rows, _LISTED, [caller.workspace_id]):
-            if (row := ErasureRow(*values)).erasure_id == request.erasure_id:
-                return _shown(row, self._failed)
+        params = [caller.workspace_id, request.erasure_id]
+        for values in await asyncio.to_thread(self._node.views.rows, _ONE, params):
+            return _shown(ErasureRow(*values), self._failed)
         raise NotFound(
             f"there is no erasure {request.erasure_id} in workspace {caller.workspace_id}", field="erasure_id"
         )
@@ -344,40 +459,67 @@ class Erasures(Part):
 
     async def scope_of(self, workspace_id: str, person: DataSubject) -> ErasureScope:
         """What an erasure of the person would cover now."""
-        scope = ErasureScope(set(), person)
+        scope = ErasureScope(set(), {"subject": person.person_hash}, person)
         await self._read(workspace_id, scope)
         return scope
 
     async def _read(self, workspace_id: str, scope: ErasureScope) -> list[int]:
         """Read the stream from where the scope ends to its end; returns the sequences that belong to it and are new."""
         last_seq, known = await self._stream.last_seq(), set(scope.sequences)
+        hashes: dict[str, str] = {}
         async for messages in self._stream.read(scope.read_to + 1, last_seq):
-            for message in messages:
-                event = _event(message)
-                if event is None:
-                    _take_unreadable(scope, message, workspace_id)
-                elif event.workspace_id == workspace_id:
-                    self._take(scope, event)
-            await asyncio.sleep(0)
+            await asyncio.to_thread(self._take_all, workspace_id, scope, messages, hashes)
+        scope.take_searches()
         scope.read_to = last_seq
         return sorted(scope.sequences - known)
 
-    @staticmethod
-    def _take(scope: ErasureScope, event: Event) -> None:
-        kind, person = _kind(event), scope.person
-        if kind in RECORDS or (person is not None and person.is_kept(event)):
+    def _take_all(
+        self, workspace_id: str, scope: ErasureScope, messages: Sequence[ErasableMessage], hashes: dict[str, str]
+    ) -> None:
+        for message in messages:
+            event = _event(message)
+            if event is None:
+                _take_unreadable(scope, message, workspace_id)
+            elif event.workspace_id == workspace_id:
+                self._take(scope, event, hashes)
+
+    def _take(self, scope: ErasureScope, event: Event, hashes: dict[str, str]) -> None:
+        kind = kind_of(event)
+        if kind in RECORDS or (scope.person is not None and scope.person.is_kept(event)):
             return
-        own = names_of(event)
+        own, sources = names_of(event), frozenset(sources_of(event))
         if (
             scope.names.isdisjoint(own)
-            and not (person is not None and person.is_concerned(event))
-            and scope.names.isdisjoint(sources_of(event))
+            and scope.names.isdisjoint(sources)
+            and not self._fulfils(scope, event, hashes)
+            and not (kind == ToolCalled.ENTRY_TYPE and _payload(event).get("seq") in scope.sequences)
         ):
+            if kind == MemorySearched.ENTRY_TYPE and isinstance(event, EntryRecorded):
+                for words in _hashes_of([str(event.entry.payload.get("query"))]):
+                    scope.searches.setdefault(words, []).append((event.seq, event.entry.id))
+            elif kind == SweepTicked.ENTRY_TYPE:
+                scope.ticks.update(own)
             return
         asked = scope.asked.intersection(own)
         scope.found |= asked
+        remaining = len(sources - scope.names - scope.ticks) if scope.names.isdisjoint(own) else 0
         scope.names.update(own)
-        scope.add(event.seq, own[0] if own else None, kind, named=bool(asked))
+        scope.texts.update(_hashes_of(_texts(event)))
+        scope.add(event.seq, own[0] if own else None, kind, family_of(event), named=bool(asked), remaining=remaining)
+
+    def _fulfils(self, scope: ErasureScope, event: Event, hashes: dict[str, str]) -> bool:
+        """Whether a message fulfils a criterion of the erasure; ``hashes`` keeps the hashes of values."""
+        for name, wanted in scope.hashes.items():
+            if name == "subject":
+                if scope.person is not None and scope.person.is_concerned(event):
+                    return True
+                continue
+            for value in CRITERIA[name](event):
+                if value not in hashes:
+                    hashes[value] = subject_hash(self._node.subject_key, event.workspace_id, value)
+                if hashes[value] == wanted:
+                    return True
+        return False
 
     # the work
 
@@ -406,6 +548,7 @@ class Erasures(Part):
                 if entry_type == ErasureRequested.ENTRY_TYPE:
                     asked = ErasureRequested.model_validate_json(payload)
                     scope.names.update(asked.entry_ids)
+                    scope.hashes = asked.hashes
                     if asked.subject_hash is not None:
                         scope.person = await self._person(workspace_id, asked.subject_hash)
                 else:
@@ -420,49 +563,58 @@ class Erasures(Part):
 
         What was derived meanwhile is found by reading on; usually that is nothing.
         """
-        counts: Counter[str] = Counter(views=0)
+        counts: Counter[str] = Counter()
+        removed: dict[str, int] = {}
+        folded = False
         async with self._alone:
             for _ in range(ROUNDS):
                 self._store = "stream"
                 fresh += await self._patiently(lambda: self._read(workspace_id, scope))
-                left = await self._without_text(workspace_id, scope)
-                counts["vectors_of_no_text"] += len(left)
-                fresh = sorted({*fresh, *left})
-                if not fresh and counts["views"]:
+                fresh += await self._without_text(workspace_id, scope)
+                if not fresh and folded:
                     break
+                rows = await asyncio.to_thread(_rows_of, self._node.views, scope.sequences)
+                removed = {name: max(rows.get(name, 0), removed.get(name, 0)) for name in {*rows, *removed}}
                 if fresh:
-                    await self._patiently(partial(self._announce, workspace_id, erasure_id, scope, fresh))
+                    await self._patiently(partial(self._announce, workspace_id, erasure_id, scope, sorted(set(fresh))))
                 fresh = []
                 await self._patiently(lambda: self._delete(scope.sequences))
-                self._store = "dead_letters"
-                counts["dead_letters"] += await self._patiently(
-                    lambda: self._stream.delete_letters(frozenset(scope.sequences))
+                self._store = "dead letters"
+                counts["dead letters"] += await self._patiently(
+                    lambda: self._stream.letters(scope.sequences, delete=True)
                 )
                 self._store = "views"
-                await self._patiently(self._rebuilt)
-                counts["views"] += 1
-            counts["messages"] = len(scope.sequences)
+                await self._patiently(self._stream.rebuild)
+                self._store = "files"
+                counts.update(await self._patiently(lambda: self._stream.files(workspace_id, delete=True)))
+                folded = True
             self._store = "receipt"
-            await self._patiently(lambda: self._complete(workspace_id, erasure_id, counts))
-        _log.info("erasure_completed", erasure_id=erasure_id, messages=counts["messages"])
+            counted = {"stream": len(scope.sequences), **removed, **counts}
+            await self._patiently(lambda: self._complete(workspace_id, erasure_id, counted))
+        _log.info("erasure_completed", erasure_id=erasure_id, messages=len(scope.sequences))
 
     async def _complete(self, workspace_id: str, erasure_id: str, counts: Mapping[str, int]) -> None:
         """Record the receipt."""
-        payload = ErasureCompleted(erasure_id=erasure_id, counts=dict(counts), not_proven=NOT_PROVEN)
-        summary = f"erasure of {counts['messages']:,} messages completed"
-        await self._node.decide(None, payload, summary, workspace_id=workspace_id, entry_id=f"{erasure_id}_done")
+        receipt = ErasureCompleted(erasure_id=erasure_id, counts=dict(counts), not_proven=NOT_PROVEN)
+        summary = f"erasure of {counts['stream']:,} messages completed"
+        await self._node.decide(None, receipt, summary, workspace_id=workspace_id, entry_id=f"{erasure_id}_done")
 
     async def _without_text(self, workspace_id: str, scope: ErasureScope) -> list[int]:
-        """Take in the vectors of texts that no view holds; returns the sequences of those that are new.
+        """Take in the vectors of texts that no other message holds; returns the sequences of those that are new.
 
         A piece of a document is made of several writes, but its vector names only one of them.
         """
         views = self._node.views
-        params = {"workspace": workspace_id, "until": views.view_seq(*_TEXT_VIEWS)}
+        params = {
+            "workspace": workspace_id,
+            "until": views.view_seq(*_TEXT_VIEWS),
+            "sequences": sorted(scope.sequences),
+            "ids": sorted(scope.ids),
+        }
         found = [int(seq) for (seq,) in await asyncio.to_thread(views.rows, _WITHOUT_TEXT, params)]
         fresh = [seq for seq in found if seq not in scope.sequences]
         for seq in fresh:
-            scope.add(seq, None, "chunkvector", named=False)
+            scope.add(seq, None, "vector of a text that is gone", "vectors")
         return fresh
 
     async def _announce(self, workspace_id: str, erasure_id: str, scope: ErasureScope, fresh: Sequence[int]) -> None:
@@ -488,9 +640,6 @@ class Erasures(Part):
 
         await asyncio.gather(*map(delete, sequences))
 
-    async def _rebuilt(self) -> None:
-        await self._stream.rebuild()
-
     @staticmethod
     async def _patiently(work: Callable[[], Awaitable[Any]]) -> Any:
         """Do it, again and again while the broker is away or another long operation runs."""
@@ -505,7 +654,7 @@ class Erasures(Part):
 RECORDS: Final = frozenset(
     (*EXPLANATIONS, ErasureRequested.ENTRY_TYPE, ErasureCompleted.ENTRY_TYPE, PersonExported.ENTRY_TYPE)
 )
-"""What explains gaps or who asked for a person's data is not erased; it holds ids and hashes alone."""
+"""What explains gaps, or says who asked for a person's data, is not erased; it holds ids and hashes alone."""
 
 
 def _event(message: ErasableMessage) -> Event | None:
@@ -516,21 +665,83 @@ def _event(message: ErasableMessage) -> Event | None:
 
 
 def _take_unreadable(scope: ErasureScope, message: ErasableMessage, workspace_id: str) -> None:
-    """A message that can not be folded belongs to the scope if its header names an erased id."""
+    """A message that cannot be folded belongs to the scope if its header names an erased id."""
     entry_id = (message.headers or {}).get(h.ENTRY_ID)
     if entry_id is not None and entry_id in scope.names and workspace_of(message.subject) == workspace_id:
         asked = entry_id in scope.asked
         if asked:
             scope.found.add(entry_id)
-        scope.add(message.seq, entry_id, "unreadable", named=asked)
+        scope.add(message.seq, entry_id, "unreadable message", "unreadable", named=asked)
 
 
-def _kind(event: Event) -> str:
+def kind_of(event: Event) -> str:
+    """The type of a message."""
     if isinstance(event, EntryRecorded):
         return event.entry.entry_type
     if isinstance(event, DocumentWritten):
         return f"document {event.tier}"
-    return type(event).__name__.removesuffix("Derived").lower()
+    return _DERIVED_KINDS.get(type(event), "derived fact of an unknown kind")
+
+
+def family_of(event: Event) -> str:
+    """The folder of ``schemas`` that declares the message."""
+    if isinstance(event, EntryRecorded):
+        made = control_payloads().get(event.entry.entry_type) if event.control else None
+        return "entries" if made is None else made.__module__.split(".")[-2]
+    if isinstance(event, DocumentWritten):
+        return "documents"
+    return "relations" if isinstance(event, LinkDerived) else "vectors"
+
+
+def _payload(event: Event) -> Mapping[str, Any]:
+    return event.entry.payload if isinstance(event, EntryRecorded) and event.control else {}
+
+
+def _texts(event: Event) -> list[str]:
+    """What was said, in words by which it may have been searched for."""
+    if isinstance(event, DocumentWritten):
+        return [event.content]
+    if not isinstance(event, EntryRecorded):
+        return []
+    given = (event.entry.payload.get(name) for name in _TEXT_FIELDS)
+    return [event.entry.summary, *(text for text in given if isinstance(text, str))]
+
+
+def _words(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _hashes_of(texts: Iterable[str]) -> Iterator[int]:
+    return (hash64(words) for words in map(_words, texts) if len(words) >= LEAST_QUOTED)
+
+
+def _rows_of(views: ViewReader, sequences: Collection[int]) -> dict[str, int]:
+    """``views: FAMILY`` → number of rows that were made of these messages; blocking."""
+    counts: Counter[str] = Counter()
+    for table in tables.TABLES:
+        column = next((column.name for column in table.columns if column.name in _SEQUENCES), None)
+        if column is not None and sequences:
+            sql = f"SELECT count(*) FROM {table} WHERE {column} IN (SELECT unnest($sequences))"
+            [(rows,)] = views.rows(sql, {"sequences": sorted(sequences)})
+            counts[f"views: {table.view}"] += int(rows)
+    return {name: rows for name, rows in sorted(counts.items()) if rows}
+
+
+def _answer(
+    scope: ErasureScope, erasure_id: str | None, seq: int | None, stores: Mapping[str, int] | None = None
+) -> ForgetMessagesAnswer:
+    return ForgetMessagesAnswer(
+        erasure_id=erasure_id,
+        dry_run=erasure_id is None,
+        messages=len(scope.sequences),
+        by_type=dict(scope.by_type.most_common()),
+        by_family=dict(scope.by_family.most_common()),
+        stores=dict(stores or {}),
+        recomputed={kind: DERIVED_ANEW[kind] for kind in scope.recomputed},
+        examples=tuple(scope.examples),
+        not_proven=NOT_PROVEN,
+        seq=seq,
+    )
 
 
 def _shown(row: ErasureRow, failed: Mapping[str, Mapping[str, str]]) -> Erasure:
@@ -542,11 +753,15 @@ def _shown(row: ErasureRow, failed: Mapping[str, Mapping[str, str]]) -> Erasure:
         completed_at=None if row.completed_ms is None else format_ms(row.completed_ms),
         messages=row.messages,
         counts=json.loads(row.counts),
-        not_proven=tuple(json.loads(row.not_proven).get("", ())),
+        not_proven=tuple(json.loads(row.not_proven)),
         failed=dict(failed.get(row.erasure_id, {})),
     )
 
 
+_HINTS: Final = {
+    "author": "the name must be exactly the `actor_id` of the messages, or the `agent_id` of an agent's",
+    "source": "the name must be exactly `refs.imported_from`, a drawer's `imported_from`, or a document's `source`",
+}
 ANSWERS: Final[Answers] = (
     (FORGET, Erasures.forget),
     (PROVE_ERASED, Erasures.prove),

@@ -187,10 +187,10 @@ class DeadLetters:
         )
         await delete_message(self._js, DEADLETTER_STREAM, letter.letter_seq)
 
-    async def erase(self, sequences: frozenset[int]) -> int:
-        """Delete the letters of erased events; returns how many there were."""
+    async def erase(self, sequences: frozenset[int], *, delete: bool = True) -> int:
+        """Delete the letters of erased events, or only count them; returns how many there were."""
         erased = [letter.letter_seq async for letter in self.kept() if letter.seq in sequences]
-        for letter_seq in erased:
+        for letter_seq in erased if delete else ():
             await delete_message(self._js, DEADLETTER_STREAM, letter_seq)
         return len(erased)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from ...schemas.core.errors import Unavailable
@@ -59,6 +60,13 @@ class LongOperations:
         """The streams as the broker copies them: ``stream`` and ``chunk`` records, then ``result``."""
         async for record in self._alone(self._backup):
             yield record
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Let no long operation run meanwhile; raises ``Unavailable`` if one does."""
+        self._refuse_second()
+        async with self._one_at_a_time:
+            yield
 
     async def _alone(self, work: Callable[[], Records]) -> Records:
         self._refuse_second()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import shutil
+from collections.abc import AsyncIterator, Collection, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...schemas.core.subjects import JOURNAL_STREAM
+from ..documents.checks import refused_texts
 from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import stream_head
 from ..journal.watch.stream_watch import GapWatch
@@ -15,8 +18,10 @@ from ..operate.letters import delete_message
 from ..operate.long_work import LongOperations
 from .views import NodeViews
 
-_LIVE = ("", ".wal")
-"""Suffixes of the files of the live views."""
+_LIVE: Final = ("", ".wal", ".tmp")
+"""Suffixes of the live views."""
+_SCRATCH: Final = (".rebuild", ".verify", ".salvage")
+"""Suffixes of views that a long operation folds beside the live ones; a crash leaves them."""
 
 
 class ErasedStream:
@@ -54,19 +59,36 @@ class ErasedStream:
         """Delete a message with its bytes, unless it is gone."""
         await delete_message(self._messages, JOURNAL_STREAM, seq)
 
-    async def delete_letters(self, sequences: frozenset[int]) -> int:
-        """Delete the dead letters of these messages; returns how many there were."""
-        return await self._views.desk.erase(sequences)
+    async def letters(self, sequences: Collection[int], *, delete: bool) -> int:
+        """The number of dead letters of these messages; with ``delete`` they are deleted."""
+        return await self._views.desk.erase(frozenset(sequences), delete=delete)
+
+    async def files(self, workspace_id: str, *, delete: bool) -> Mapping[str, int]:
+        """Store → number of files that may hold texts of the workspace; with ``delete`` they are deleted."""
+        if not delete:
+            return await asyncio.to_thread(_files, self._views.store.path, workspace_id, delete=False)
+        async with self._operations.alone():
+            return await asyncio.to_thread(_files, self._views.store.path, workspace_id, delete=True)
 
     async def rebuild(self) -> None:
-        """Fold all views into a new file, which replaces the old one, and delete other files with views."""
+        """Fold all views into a new file, which replaces the old one."""
         async for _ in self._operations.rebuild(None):
             pass
-        await asyncio.to_thread(_delete_others, self._views.store.path)
 
 
-def _delete_others(path: Path) -> None:
-    """Delete views files that were put aside: each holds what was folded then."""
-    for file in path.parent.glob(f"{path.name}*"):
-        if file.is_file() and file.name not in {path.name + suffix for suffix in _LIVE}:
+def _files(views: Path, workspace_id: str, *, delete: bool) -> dict[str, int]:
+    """Views files that were put aside or left by a crash, and refused texts of the workspace."""
+    live = {views.name + suffix for suffix in _LIVE}
+    begins = tuple(views.name + suffix for suffix in _SCRATCH)
+    aside = [file for file in views.parent.glob(f"{views.name}*") if file.name not in live]
+    found = {
+        "views files put aside": [file for file in aside if not file.name.startswith(begins)],
+        "scratch files": [file for file in aside if file.name.startswith(begins)],
+        "refused texts": list(refused_texts(views.parent, workspace_id)),
+    }
+    for file in chain.from_iterable(found.values()) if delete else ():
+        if file.is_dir():
+            shutil.rmtree(file, ignore_errors=True)
+        else:
             file.unlink(missing_ok=True)
+    return {store: len(files) for store, files in found.items()}

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from support.erasing import erase
 from support.memory_node import ADMIN, WORKSPACE, MemoryNode
 from support.planted import SUBJECTS, planted
 
@@ -101,6 +102,28 @@ async def test_what_recurs_becomes_a_rule_with_its_evidence_once(live: MemoryNod
     await live.caught_up(live.store.rows("SELECT max(seq) FROM journal_entries")[0][0])
     answer = await live.recall_service.recall(ADMIN, parse(RECALL, {"query": "checkout rollback plan denied", "k": 10}))
     assert rule["_id"] in [hit.entry_id for hit in answer.hits]
+
+
+async def test_rule_that_loses_one_of_five_evidences_to_an_erasure_is_learned_again_from_four(live: MemoryNode) -> None:
+    await plant(live)
+    await started(live)
+    await run(live)
+    [rule] = live.entries("rule.learned")
+
+    planned = await erase(live, "p2")
+
+    assert planned["recomputed"] == {
+        "rule.learned": "the next consolidation",
+        "memory.consolidated": "the next consolidation",
+    }
+    [example] = [example for example in planned["examples"] if example["what"] == "rule.learned"]
+    assert (example["id"], example["remaining_sources"]) == (rule["_id"], 4)
+    assert live.entries("rule.learned") == []
+    assert (await run(live))["counts"]["learned"] == 1
+    [again] = live.entries("rule.learned")
+    assert sorted(again["evidence"]) == ["p0", "p1", "p3", "p4"]
+    assert again["_id"] != rule["_id"]
+    assert (await run(live))["counts"]["learned"] == 0
 
 
 async def test_a_retracted_rule_leaves_the_block_and_is_not_learned_again(live: MemoryNode) -> None:

@@ -210,7 +210,7 @@ async def test_erased_person_leaves_no_trace_and_stays_opted_out_and_the_neighbo
         await world.consent(ALICE, "withdrawn")
         before = await world.holding(OTHER)
         receipt = await world.erased(ALICE)
-        assert receipt["counts"]["messages"] >= 8
+        assert receipt["counts"]["stream"] >= 8
         found = await world.post("/v1/admin/prove", canary=CANARY)
         assert (found["files"], found["views"]) == ({}, {})
         for name in (ALICE, "Alice Liddell"):
@@ -277,7 +277,7 @@ async def test_gdpr_nothing_happens_before_the_request_is_recorded(
 async def test_gdpr_partial_failure_answers_207_with_the_store_and_a_repetition_completes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*_given: Any) -> int:
+    async def broken(*_given: Any, **_named: Any) -> int:
         raise RuntimeError("the store is broken")
 
     async def undecided(*_given: Any) -> dict[str, str]:
@@ -286,16 +286,16 @@ async def test_gdpr_partial_failure_answers_207_with_the_store_and_a_repetition_
     async with world_in(tmp_path, monkeypatch) as world:
         await plant(world, ALICE, CANARY)
         with monkeypatch.context() as patch:
-            patch.setattr(ErasedStream, "delete_letters", broken)
+            patch.setattr(ErasedStream, "letters", broken)
             patch.setattr(Erasures, "_delete_model", undecided)
             begun = await world.post("/v1/admin/forget", 207, subject=ALICE, reason="r")
             assert begun["failed"] == {"operators": "no ack"}
             failed = await world.completed(begun["erasure_id"])
             assert failed["status"] == httpx.codes.MULTI_STATUS
-            assert list(failed["failed"]) == ["dead_letters"]
+            assert list(failed["failed"]) == ["dead letters"]
             assert failed["state"] == "scoped"
         again = await world.erased(ALICE)
-        assert again["counts"]["messages"] == 0
+        assert again["counts"]["stream"] == 0
         first = await world.completed(begun["erasure_id"])
         assert (first["state"], first["status"], first["failed"]) == ("completed", httpx.codes.OK, {})
         found = await world.post("/v1/admin/prove", canary=CANARY)
@@ -310,10 +310,10 @@ async def test_gdpr_repeated_runs_add_records_and_delete_zero(
         await plant(world, ALICE, CANARY)
         if opted_out:
             await world.consent(ALICE, "withdrawn")
-        assert (await world.erased(ALICE))["counts"]["messages"] > 0
+        assert (await world.erased(ALICE))["counts"]["stream"] > 0
         for _ in range(2):
-            assert (await world.erased(ALICE))["counts"]["messages"] == 0
-        assert (await world.erased("nobody@x"))["counts"]["messages"] == 0
+            assert (await world.erased(ALICE))["counts"]["stream"] == 0
+        assert (await world.erased("nobody@x"))["counts"]["stream"] == 0
         assert len(await world.audit("erasure.requested")) == len(await world.audit("erasure.completed")) == 4
         planned = await world.post("/v1/admin/forget", 200, subject=ALICE, reason="r", dry_run=True)
         assert planned["messages"] == 0

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from ...schemas import tables
+from ...schemas.catalogue import control_payloads
 from ...schemas.core import headers as h
 from ...schemas.core.envelope import (
     ChunkVectorDerived,
@@ -60,7 +61,6 @@ from ...schemas.erasure.operations import (
     ProveRequest,
 )
 from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, ErasureRow
-from ...schemas.events import control_payloads
 from ...schemas.learning.events import MemoryConsolidated, RuleLearned, RuleProposed
 from ...schemas.operate.events import ToolCalled
 from ...schemas.operators.events import OperatorDeleted, OperatorProfileUpdated

@@ -13,9 +13,9 @@ from ...schemas.core.subjects import JOURNAL_STREAM
 from ..documents.checks import refused_texts
 from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import stream_head
-from ..journal.watch.stream_watch import GapWatch
+from ..journal.watch import GapWatch
 from ..operate.letters import delete_message
-from ..operate.long_work import LongOperations
+from ..operate.status import LongOperations
 from .views import NodeViews
 
 _LIVE: Final = ("", ".wal", ".tmp")

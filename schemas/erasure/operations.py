@@ -169,6 +169,38 @@ class PersonExport(Answer):
     not_included: tuple[str, ...]
 
 
+class ApplyRetentionRequest(Request):
+    """Erase what is past the retention of the workspace, as every night; or say what would go.
+
+    The policy is `retention` and `retention_days` of `configure_memory`. Pinned and permanent entries stay, and what they
+    were made of. One run takes 10,000 messages, the oldest first, and everything that was made of them.
+    """
+
+    dry_run: StrictBool = Field(default=False, description="Only say what would go.")
+    workspace_id: Workspace = None
+
+
+class RetentionAnswer(Answer):
+    """The policy and what is past it.
+
+    ``past`` counts messages by rule, of which ``left`` are left to the next run; ``held`` counts entries that stay because
+    something pinned or permanent was made of them, or they are that themselves. ``erasure`` is null if nothing goes.
+    """
+
+    workspace_id: str
+    retention: dict[str, int]
+    retention_days: int | None
+    past: dict[str, int]
+    held: int
+    left: int
+    erasure: ForgetMessagesAnswer | None
+
+    @property
+    def http_status(self) -> int | None:
+        """That of the erasure."""
+        return None if self.erasure is None else self.erasure.http_status
+
+
 class ProveRequest(Request):
     """Look for a text in everything the node keeps: files of the stream, views, logs and other files of its folder.
 
@@ -279,4 +311,15 @@ EXPORT_PERSON: Final = Operation(
     access=Access.ADMINISTRATOR,
     errors=(400, 409, 503),
 )
-OPERATIONS: Final = (FORGET, EXPORT_PERSON, PROVE_ERASED, ERASURE, ERASURES)
+APPLY_RETENTION: Final = Operation(
+    name="apply_retention",
+    request=ApplyRetentionRequest,
+    answer=RetentionAnswer,
+    route="POST /v1/memory/retention",
+    effect=Effect.DESTROYS,
+    access=Access.ADMINISTRATOR,
+    errors=(404, 503),
+    command="memory retention",
+    repeatable=False,
+)
+OPERATIONS: Final = (FORGET, EXPORT_PERSON, APPLY_RETENTION, PROVE_ERASED, ERASURE, ERASURES)

@@ -57,7 +57,7 @@ from ...schemas.context.operations import (
     LayeredWriteAnswer,
     MemoryBlockAnswer,
 )
-from ...schemas.core.operation import Operation
+from ...schemas.core.operation import UNCHANGED, Operation, Unchanged
 from ...schemas.documents.operations import (
     APPEND_DAILY,
     CONFIGURE_MEMORY,
@@ -102,6 +102,7 @@ from ...schemas.entries.operations import (
     RememberAnswer,
 )
 from ...schemas.erasure.operations import (
+    APPLY_RETENTION,
     ERASURE,
     ERASURES,
     EXPORT_PERSON,
@@ -112,6 +113,7 @@ from ...schemas.erasure.operations import (
     ForgetMessagesAnswer,
     PersonExport,
     ProveAnswer,
+    RetentionAnswer,
 )
 from ...schemas.facts.operations import (
     KG_ADD,
@@ -919,20 +921,24 @@ class Operations:
     def configure_memory(
         self,
         *,
-        retention_days: int | None = None,
+        retention: Mapping[str, Any] | Unchanged | None = UNCHANGED,
+        retention_days: int | Unchanged | None = UNCHANGED,
         scrubber: Literal["block", "redact", "warn", "off"] | None = None,
         verifier: Literal["off", "cheap"] | None = None,
-        reset: Sequence[Literal["retention_days", "scrubber", "verifier"]] = (),
+        reset: Sequence[Literal["retention", "retention_days", "scrubber", "verifier"]] = (),
         workspace_id: str | None = None,
     ) -> MemoryConfigAnswer:
         """Change the given settings of the memory of a workspace.
 
-        Recorded as `memory.config_updated`. They apply to later writes. `retention_days: null` unsets it: all
-        versions are kept.
+        Recorded as `memory.config_updated`. They apply to later writes. `retention: null` and `retention_days:
+        null` unset these: everything is kept.
 
         Args:
-            retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
-                default, all versions are kept.
+            retention: Days after which messages are erased, with a receipt, every day at 04:15 UTC. By entry type
+                (`chat.user_message`, `chat.*`, `*` for all) or by tier, counted from a document's last write
+                (`tier:daily`, `tier:*`). The most specific rule counts. By default, everything is kept.
+            retention_days: Age in days from which the texts of old versions are swept and erased, every day at
+                04:15 UTC. By default, all versions are kept.
             scrubber: What happens when a text to be stored (document, entry, drawer or fact) contains
                 credentials: block refuses the text, redact replaces the credentials, warn stores the text and returns
                 a warning, off stores the text. By default CREW_JOURNAL_SECRETS decides.
@@ -3024,6 +3030,24 @@ class Operations:
         """
         return self._operate(EXPORT_PERSON, locals())
 
+    def apply_retention(
+        self,
+        *,
+        dry_run: bool = False,
+        workspace_id: str | None = None,
+    ) -> RetentionAnswer:
+        """Erase what is past the retention of the workspace, as every night; or say what would go.
+
+        The policy is `retention` and `retention_days` of `configure_memory`. Pinned and permanent entries stay,
+        and what they were made of. One run takes 10,000 messages, the oldest first, and everything that was made
+        of them.
+
+        Args:
+            dry_run: Only say what would go.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(APPLY_RETENTION, locals())
+
     def prove_erased(
         self,
         canary: str,
@@ -3213,6 +3237,7 @@ class AsyncOperations:
     discard_dead_letter = _awaited(Operations.discard_dead_letter)
     forget = _awaited(Operations.forget)
     export_person = _awaited(Operations.export_person)
+    apply_retention = _awaited(Operations.apply_retention)
     prove_erased = _awaited(Operations.prove_erased)
     erasure = _awaited(Operations.erasure)
     erasures = _awaited(Operations.erasures)

@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from ..consumers.discovery import discover_projections
 from ..schemas.catalogue import control_payloads
 from ..schemas.core.envelope import Event
-from ..schemas.core.operation import Operation
+from ..schemas.core.operation import Operation, Unchanged
 from ..schemas.core.timestamps import DAY_MS, format_ms
 from ..schemas.export import entry_json_schema, stored_json_schema
 from ..schemas.operations import ALL
@@ -102,7 +102,7 @@ _BLOCKING: Final = {
 
 def client_text() -> str:
     """The module of the client's methods."""
-    names: dict[str, set[str]] = {Operation.__module__: {Operation.__name__}}
+    names: dict[str, set[str]] = {Operation.__module__: {Operation.__name__, Unchanged.__name__, "UNCHANGED"}}
     for operation in ALL:
         names.setdefault(operation.request.__module__, set()).add(operation.name.upper())
         names.setdefault(operation.answer.__module__, set()).add(operation.answer.__name__)
@@ -138,7 +138,12 @@ def _method(operation: Operation[Any, Any]) -> str:
     parts = ["self", *(f"{name}: {type_text(fields[name].annotation)}" for name in required)]
     if optional:
         parts.append("*")
-        parts += [f"{name}: {_optional_type(fields[name])} = {_default(fields[name])}" for name in optional]
+        parts += [
+            f"{name}: {_optional_type(fields[name]).replace(' | None', '')} | Unchanged | None = UNCHANGED"
+            if name in operation.request.NULLABLE
+            else f"{name}: {_optional_type(fields[name])} = {_default(fields[name])}"
+            for name in optional
+        ]
     lines = [
         f"def {operation.name}(",
         *(f"    {part}," for part in parts),

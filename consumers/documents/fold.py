@@ -35,7 +35,7 @@ from ...schemas.text import analyzer as text
 from ...schemas.text import injection
 from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in
-from ..folds.payloads import decisions
+from ..folds.payloads import decisions, json_text
 from ..folds.words import chunk_terms
 from ..projection import Batch, FoldTransaction
 
@@ -51,7 +51,7 @@ class DocumentsProjection:
     """Folds writes of documents, sweeps of their versions and settings."""
 
     name: ClassVar = DOCUMENTS_PROJECTION
-    version: ClassVar = 102 + text.VERSION + injection.REVISION
+    version: ClassVar = 103 + text.VERSION + injection.REVISION
     tables: ClassVar[Tables] = (DOCUMENTS, VERSIONS, CHUNK_TEXTS, MEMORY_CONFIG)
     folds: ClassVar = (DocumentWritten, MemoryVersionsSwept, MemoryConfigUpdated)
 
@@ -72,7 +72,9 @@ class DocumentsProjection:
                 [event.workspace_id, event.seq, swept.cutoff_ms, swept.keep_latest],
             )
         for event, wanted in decisions(batch, MemoryConfigUpdated):
-            row = MemoryConfigRow(event.workspace_id, **wanted.model_dump(), seq=event.seq)
+            settings = wanted.model_dump()
+            settings["retention"] = None if wanted.retention is None else json_text(wanted.retention)
+            row = MemoryConfigRow(event.workspace_id, **settings, seq=event.seq)
             tx.replace(MEMORY_CONFIG, [row])
 
     def _write(self, writes: Sequence[DocumentWritten], tx: FoldTransaction) -> None:

@@ -106,7 +106,8 @@ def _forget(event: EntryRecorded, said: OperatorForgotten, tx: FoldTransaction) 
 
 def _delete(event: EntryRecorded, said: OperatorDeleted, tx: FoldTransaction) -> None:
     person = _person(event, said.subject_hash, tx)
-    tx.delete(OPERATOR_CONSENTS, **person._asdict())
+    if all(row.granted for row in tx.get(OPERATOR_CONSENTS, **person._asdict())):  # a withdrawal outlives the person
+        tx.delete(OPERATOR_CONSENTS, **person._asdict())
     _forget_all(event, tx, person)
 
 
@@ -193,7 +194,7 @@ class OperatorsProjection:
     """Folds profiles, consent, names, what was forgotten, and which turns are a person's own words."""
 
     name: ClassVar = OPERATORS_PROJECTION
-    version: ClassVar = 10 + persons.VERSION  # consent is opt-in, own words, names
+    version: ClassVar = 11 + persons.VERSION  # consent is opt-in, own words, names; a withdrawal stays
     tables: ClassVar[Tables] = (*_OF_KEY, OPERATOR_KEY, OPERATOR_TURNS)
     folds: ClassVar[Folds] = (EntryRecorded, *_FOLDS)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from types import NoneType, UnionType
-from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
@@ -23,6 +23,11 @@ class Answer(BaseModel):
     """Base class of every answer. Answers may gain fields; readers ignore fields that they do not know."""
 
     model_config = ConfigDict(defer_build=True, frozen=True, extra="ignore")
+
+    @property
+    def http_status(self) -> int | None:
+        """The HTTP status of this answer if it differs from that of its operation."""
+        return None
 
 
 class Access(StrEnum):
@@ -54,10 +59,24 @@ def _null_is_absent(schema: dict[str, Any]) -> None:
             field["type"] = [field["type"], "null"]
 
 
+class Unchanged(Enum):
+    """The default of an argument of the client for which ``None`` is a value."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+
+
 class Request(BaseModel):
-    """Base class of every request. ``null`` in an optional field means that the field is absent."""
+    """Base class of every request. ``null`` in an optional field means that the field is absent.
+
+    Attributes:
+        NULLABLE: Fields of which ``null`` is a value.
+    """
 
     model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", json_schema_extra=_null_is_absent)
+    NULLABLE: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="before")
     @classmethod

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, Field, StrictBool, StrictInt, ValidationError, create_model
+from pydantic import BaseModel, Field, StrictBool, StrictInt, StringConstraints, ValidationError, create_model
 
 from .entry import Id, Name
 
@@ -23,6 +23,9 @@ REMEMBERED_TOKENS_MAX: Final = 100_000
 MEMORY_BUDGET_MAX: Final = 1_000_000
 """Maximum number of characters of memory in the prompt of an agent."""
 RETENTION_DAYS_MAX: Final = 3_650
+RETENTION_RULES_MAX: Final = 100
+RETENTION_PATTERN: Final = r"^(\*|[a-z0-9_]+(\.[a-z0-9_]+){0,3}|[a-z0-9_]+(\.[a-z0-9_]+){0,2}\.\*|tier:(\*|[A-Za-z]+))$"
+"""A rule of a retention: an entry type, ``prefix.*``, ``*``, ``tier:NAME`` or ``tier:*``."""
 
 
 class AgentRole(StrEnum):
@@ -100,12 +103,23 @@ class WorkspaceSettings(BaseModel, defer_build=True):
             return cls.model_validate({name: value for name, value in recorded.items() if name not in wrong})
 
 
-class MemorySettings(BaseModel, defer_build=True):
-    """The settings of a workspace's memory documents."""
+RetentionRule = Annotated[str, StringConstraints(pattern=RETENTION_PATTERN, max_length=64)]
 
+
+class MemorySettings(BaseModel, defer_build=True):
+    """The settings of a workspace's memory documents, and how long the workspace keeps what it holds."""
+
+    retention: dict[RetentionRule, Annotated[StrictInt, Field(ge=1, le=RETENTION_DAYS_MAX)]] | None = Field(
+        default=None,
+        max_length=RETENTION_RULES_MAX,
+        description="Days after which messages are erased, with a receipt, every day at 04:15 UTC. By entry type "
+        "(`chat.user_message`, `chat.*`, `*` for all) or by tier, counted from a document's last write (`tier:daily`, "
+        "`tier:*`). The most specific rule counts. By default, everything is kept.",
+        examples=[{"chat.*": 30, "memory.searched": 14, "tier:daily": 90}],
+    )
     retention_days: Annotated[StrictInt, Field(ge=1, le=RETENTION_DAYS_MAX)] | None = Field(
         default=None,
-        description="Age in days from which the texts of old versions are swept, every day at 04:15 UTC. "
+        description="Age in days from which the texts of old versions are swept and erased, every day at 04:15 UTC. "
         "By default, all versions are kept.",
     )
     scrubber: ScrubberMode = Field(
@@ -119,6 +133,24 @@ class MemorySettings(BaseModel, defer_build=True):
     verifier: VerifierMode = Field(
         default="off", description="off, or cheap: refuse lines that contradict a line of pins.md."
     )
+
+
+NULLABLE_MEMORY_SETTINGS: Final = tuple(
+    name for name, field in MemorySettings.model_fields.items() if field.default is None
+)
+"""Settings of which ``null`` is a value."""
+
+
+def retention_of_type(policy: Mapping[str, int], entry_type: str) -> str | None:
+    """The rule that counts for an entry type: the type itself, else the longest ``prefix.*``, else ``*``."""
+    parts = entry_type.split(".")
+    prefixes = (".".join((*parts[:length], "*")) for length in range(len(parts) - 1, -1, -1))
+    return next((rule for rule in (entry_type, *prefixes) if rule in policy), None)
+
+
+def retention_of_tier(policy: Mapping[str, int], tier: str) -> str | None:
+    """The rule that counts for the documents of a tier."""
+    return next((rule for rule in (f"tier:{tier}", "tier:*") if rule in policy), None)
 
 
 class AgentSettings(BaseModel, defer_build=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -20,7 +20,7 @@ from ..access.tables import AGENTS_PROJECTION
 from ..core.entry import Id, Name
 from ..core.limits import RECALL_QUERY_MAX_CHARS
 from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
-from ..core.recorded_settings import RETENTION_DAYS_MAX, MemorySettings, changes_of
+from ..core.recorded_settings import NULLABLE_MEMORY_SETTINGS, RETENTION_DAYS_MAX, MemorySettings, changes_of
 from ..learning.tables import LEARNING_PROJECTION
 from .bundles import MAX_FILES
 from .rules import WRITABLE
@@ -683,9 +683,11 @@ else:
 class ConfigureMemoryRequest(_MemoryChanges):
     """Change the given settings of the memory of a workspace.
 
-    Recorded as `memory.config_updated`. They apply to later writes. `retention_days: null` unsets it: all versions are kept.
+    Recorded as `memory.config_updated`. They apply to later writes. `retention: null` and `retention_days: null` unset
+    these: everything is kept.
     """
 
+    NULLABLE: ClassVar = NULLABLE_MEMORY_SETTINGS
     reset: tuple[MemorySettingName, ...] = Field(
         default=(), description="Settings to reset to their defaults, before the given ones are set; repeatable."
     )
@@ -694,13 +696,14 @@ class ConfigureMemoryRequest(_MemoryChanges):
     @model_validator(mode="before")
     @classmethod
     def _unset_null(cls, data: Any) -> Any:
-        """``null`` is a value of ``retention_days``: that of a workspace that keeps all versions."""
-        if not isinstance(data, Mapping) or "retention_days" not in data or data["retention_days"] is not None:
+        """``null`` is a value of a retention: that of a workspace that keeps everything."""
+        if not isinstance(data, Mapping):
             return data
+        unset = [name for name in cls.NULLABLE if name in data and data[name] is None]
         reset = data.get("reset")
-        if not isinstance(reset, (list, tuple, type(None))):
-            return data  # the field's own check reports it
-        return {**data, "reset": [*(reset or ()), "retention_days"]}
+        if not unset or not isinstance(reset, (list, tuple, type(None))):
+            return data  # a wrong ``reset`` is reported by the field's own check
+        return {**data, "reset": [*(reset or ()), *unset]}
 
 
 class MemoryStatsRequest(Request):

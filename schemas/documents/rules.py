@@ -138,6 +138,8 @@ TIERS: Final[dict[str, TierRule]] = {
 """Every tier by its name, case-sensitive. Contract §14 gives the caps, except for WORKSPACE, topics, procedures, files."""
 WRITABLE: Final = tuple(tier for tier, rule in TIERS.items() if rule.writable)
 """Tiers that have documents; the others are rendered from entries and can only be read."""
+RETAINED_TIERS: Final = tuple(tier for tier in WRITABLE if tier != "pins")
+"""Tiers whose documents a retention may erase; what operators pinned stays."""
 FILES: Final = "files"
 """Tier of the files whose names an agent chooses freely."""
 SHARED_FOLDERS: Final = {"crew": Scope.CREW, "workspace": Scope.WORKSPACE}

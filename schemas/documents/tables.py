@@ -67,6 +67,7 @@ class MemoryConfigRow(NamedTuple):
     """The settings of a workspace's memory documents: its last ``memory.config_updated``."""
 
     workspace_id: str
+    retention: str | None  # JSON object: rule → days
     retention_days: Int32 | None
     scrubber: str
     verifier: str

@@ -70,7 +70,7 @@ class OperatorForgotten(ControlPayload):
 
 
 class OperatorDeleted(ControlPayload):
-    """A person was deleted: model, cards and consent. Earlier turns no longer count."""
+    """A person was deleted: model, cards and consent, unless it was withdrawn. Earlier turns no longer count."""
 
     ENTRY_TYPE = "operator.deleted"
     INFO = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)

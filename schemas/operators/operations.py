@@ -83,7 +83,10 @@ class ReplaceSubjectKeyRequest(Request):
 
 
 class DeleteOperatorRequest(Request):
-    """Delete a person's model, cards and consent, and retract notes of agents about the person."""
+    """Delete a person's model, cards and consent, and retract notes of agents about the person.
+
+    A withdrawn consent stays withdrawn. The person's messages stay in the journal; `forget` with `subject` erases them.
+    """
 
     user: Person
     workspace_id: Workspace = None

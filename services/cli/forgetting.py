@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from ...schemas.core.errors import InvalidQuery
+from ...schemas.core.errors import InvalidQuery, Unavailable
 from .commands import Option
 from .connection import client
 from .options import Json, Where, Workspace
@@ -62,10 +62,15 @@ def forget(
         if not json_output:
             say(f"erasing {planned.messages:,} messages; the views are folded again …")
         erasure = journal.erasure(planned.erasure_id, min_seq=planned.seq, workspace_id=workspace)
-        while erasure.state != "completed":
+        while erasure.state != "completed" and not erasure.failed:
             time.sleep(POLL_S)
             erasure = journal.erasure(planned.erasure_id, workspace_id=workspace)
     show(erasure, json_output, _receipt)
+    if failed := {**planned.failed, **erasure.failed}:
+        raise Unavailable(
+            "; ".join(f"{store}: {why}" for store, why in failed.items()),
+            hint="the next start of the node, or the same command, tries again",
+        )
 
 
 def _planned(answer: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import click
 
+from ...schemas.core.errors import InvalidQuery
 from ..printable import moment_of, safe
 from .commands import Argument, Option
 from .connection import client
@@ -262,7 +264,7 @@ def _option_of(name: str) -> str:
     return special.get(name, "--" + name.removesuffix("_id").replace("_", "-"))
 
 
-# ``export``: the entries of each workspace as a file, JSONL or Parquet, in the order of the journal.
+# ``export``: the entries of each workspace as a file, JSONL or Parquet, in the order of the journal; or a person's data.
 
 
 PAGE: Final = 500
@@ -275,17 +277,60 @@ def export(
     folder: Annotated[Path, Argument(metavar="DIR", file_okay=False, help="Directory of the files; made if needed.")],
     format_: Annotated[Literal["jsonl", "parquet"], Option("--format", help="jsonl or parquet.")] = "jsonl",
     archive: Annotated[bool, Option("--archive", help="Include archived entries.")] = False,
+    subject: Annotated[str | None, Option("--subject", help="A person: all data of this person.")] = None,
+    reason: Annotated[str, Option("--reason", help="With --subject: the reason; it is recorded.")] = "",
     workspace: Workspace = None,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Write the entries of each workspace, or of one, to DIR/WORKSPACE.jsonl or .parquet, in the order of the journal."""
+    """Write the entries of each workspace, or of one, to DIR/WORKSPACE.jsonl or .parquet, in the order of the journal.
+
+    With --subject: write everything that bears a person's data or was derived from it to DIR/person.zip.
+    """
+    if subject is not None and not reason.strip():
+        raise InvalidQuery("an export of a person's data needs a reason", hint="--reason 'asked on …'", field="reason")
     with client(where) as journal:
+        if subject is not None:
+            exported = plain(journal.export_person(reason, subject, workspace_id=workspace))
+            show(_write_person(folder, exported), json_output, _print_person)
+            return
         names = [workspace] if workspace else [workspace.workspace_id for workspace in journal.workspaces().workspaces]
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = [_export(journal, name, folder / f"{name}.{format_}", archive) for name in names]
     show({"files": made}, json_output, _print)
+
+
+def _write_person(folder: Path, exported: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the parts of the export into one archive that only the owner of the file can read."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / "person.zip"
+    lists = {name: exported[name] for name in ("messages", "given")}
+    manifest = {name: value for name, value in exported.items() if name not in lists}
+    manifest["files"] = {f"{name}.jsonl": len(rows) for name, rows in lists.items()}
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise click.BadParameter(f"{path} exists already; name a new directory", param_hint="DIR") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("manifest.json", json.dumps(manifest, ensure_ascii=False, indent=1))
+            for name, rows in lists.items():
+                text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+                archive.writestr(f"{name}.jsonl", text)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return {
+        "file": str(path),
+        "bytes": path.stat().st_size,
+        "counts": exported["counts"],
+        "given": len(exported["given"]),
+    }
+
+
+def _print_person(answer: Mapping[str, Any]) -> None:
+    print_pairs([("file", answer["file"]), *answer["counts"].items(), ("receipts of recalls", answer["given"])])
 
 
 def _export(journal: CrewJournal, workspace: str, path: Path, archive: bool) -> dict[str, Any]:

@@ -67,7 +67,9 @@ def command_of(operation: Operation[Any, Any], name: str) -> Command:
         required = {name for name, field in operation.request.model_fields.items() if field.is_required()}
         arguments = [asked.pop(name) for name in list(asked) if name in required and is_argument(operation, name)]
         with client(where, embedder=embedder) as journal:
-            answer = getattr(journal, operation.name)(*arguments, **asked)
+            answer = getattr(journal, operation.name)(
+                *arguments, **{name: value for name, value in asked.items() if value is not None}
+            )
         show(answer, json_output, PRINTERS.get(operation.name, print_fields))
 
     text = (operation.request.__doc__ or "").strip()

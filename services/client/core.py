@@ -37,7 +37,7 @@ from ...schemas.core.errors import (
 from ...schemas.core.faults import error_of
 from ...schemas.core.ids import is_id, mint_entry_id
 from ...schemas.core.limits import MAX_BATCH, MAX_BATCH_BYTES, REQUEST_BYTES
-from ...schemas.core.operation import Operation
+from ...schemas.core.operation import UNCHANGED, Operation
 from ...schemas.core.timestamps import format_ts
 
 TIMEOUT_S: Final = 40.0
@@ -134,7 +134,9 @@ def request_of(operation: Operation[Any, Any], given: Mapping[str, Any]) -> Http
     rest = {
         name: format_ts(value) if isinstance(value, datetime) else value
         for name in fields
-        if name not in operation.path_fields and (value := given[name]) is not None and value != fields[name].default
+        if name not in operation.path_fields
+        and (value := given[name]) is not UNCHANGED
+        and (name in operation.request.NULLABLE if value is None else value != fields[name].default)
     }
     if operation.has_body:
         return HttpRequest(operation.method, path, json=rest, repeatable=operation.repeatable)

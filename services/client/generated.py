@@ -58,7 +58,7 @@ from ...schemas.context.operations import (
     LayeredWriteAnswer,
     MemoryBlockAnswer,
 )
-from ...schemas.core.operation import Operation
+from ...schemas.core.operation import UNCHANGED, Operation, Unchanged
 from ...schemas.documents.operations import (
     APPEND_DAILY,
     CONFIGURE_MEMORY,
@@ -103,14 +103,18 @@ from ...schemas.entries.operations import (
     RememberAnswer,
 )
 from ...schemas.erasure.operations import (
+    APPLY_RETENTION,
     ERASURE,
     ERASURES,
+    EXPORT_PERSON,
     FORGET,
     PROVE_ERASED,
     Erasure,
     ErasuresAnswer,
     ForgetMessagesAnswer,
+    PersonExport,
     ProveAnswer,
+    RetentionAnswer,
 )
 from ...schemas.facts.operations import (
     KG_ADD,
@@ -918,20 +922,24 @@ class Operations:
     def configure_memory(
         self,
         *,
-        retention_days: int | None = None,
+        retention: Mapping[str, Any] | Unchanged | None = UNCHANGED,
+        retention_days: int | Unchanged | None = UNCHANGED,
         scrubber: Literal["block", "redact", "warn", "off"] | None = None,
         verifier: Literal["off", "cheap"] | None = None,
-        reset: Sequence[Literal["retention_days", "scrubber", "verifier"]] = (),
+        reset: Sequence[Literal["retention", "retention_days", "scrubber", "verifier"]] = (),
         workspace_id: str | None = None,
     ) -> MemoryConfigAnswer:
         """Change the given settings of the memory of a workspace.
 
-        Recorded as `memory.config_updated`. They apply to later writes. `retention_days: null` unsets it: all
-        versions are kept.
+        Recorded as `memory.config_updated`. They apply to later writes. `retention: null` and `retention_days:
+        null` unset these: everything is kept.
 
         Args:
-            retention_days: Age in days from which the texts of old versions are swept, every day at 04:15 UTC. By
-                default, all versions are kept.
+            retention: Days after which messages are erased, with a receipt, every day at 04:15 UTC. By entry type
+                (`chat.user_message`, `chat.*`, `*` for all) or by tier, counted from a document's last write
+                (`tier:daily`, `tier:*`). The most specific rule counts. By default, everything is kept.
+            retention_days: Age in days from which the texts of old versions are swept and erased, every day at
+                04:15 UTC. By default, all versions are kept.
             scrubber: What happens when a text to be stored (document, entry, drawer or fact) contains
                 credentials: block refuses the text, redact replaces the credentials, warn stores the text and returns
                 a warning, off stores the text. By default CREW_JOURNAL_SECRETS decides.
@@ -2782,6 +2790,9 @@ class Operations:
     ) -> OperatorChangedAnswer:
         """Delete a person's model, cards and consent, and retract notes of agents about the person.
 
+        A withdrawn consent stays withdrawn. The person's messages stay in the journal; `forget` with `subject`
+        erases them.
+
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
@@ -2988,16 +2999,55 @@ class Operations:
         views are folded again in the background: `erasure` shows the receipt.
 
         Args:
+            reason: The reason; it is recorded.
             ids: Ids of entries or document writes, `drawer:ID`, `fact:ID`.
-            subject: `data_subject_id` of a person: all messages about that person, and their own searches.
+            subject: A person, by any of their names: all messages about the person (`data_subject_id`) and by the
+                person, notes about them, their model, cards and consent. A withdrawn consent stays.
             author: `actor_id` of a person, or `agent_id` of an agent: all that they wrote, and their searches.
             source: Where messages came from: `refs.imported_from` of entries (`slack`, `chatgpt` …),
                 `imported_from` or `source_file` of drawers, `source` of document writes.
-            reason: The reason; it is recorded.
             dry_run: Only say what would go.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FORGET, locals())
+
+    def export_person(
+        self,
+        reason: str,
+        subject: str,
+        *,
+        workspace_id: str | None = None,
+    ) -> PersonExport:
+        """Export everything that bears a person's data or was derived from it, whole or not at all.
+
+        The person is named exactly: by `data_subject_id`, as the author of turns, or by a further name. The
+        request is recorded before anything is read, and its outcome after it. If anything cannot be read, the
+        answer is an error, and nothing is exported.
+
+        Args:
+            reason: The reason; it is recorded.
+            subject: The person.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(EXPORT_PERSON, locals())
+
+    def apply_retention(
+        self,
+        *,
+        dry_run: bool = False,
+        workspace_id: str | None = None,
+    ) -> RetentionAnswer:
+        """Erase what is past the retention of the workspace, as every night; or say what would go.
+
+        The policy is `retention` and `retention_days` of `configure_memory`. Pinned and permanent entries stay,
+        and what they were made of. One run takes 10,000 messages, the oldest first, and everything that was made
+        of them.
+
+        Args:
+            dry_run: Only say what would go.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(APPLY_RETENTION, locals())
 
     def prove_erased(
         self,
@@ -3215,6 +3265,8 @@ class AsyncOperations:
     retry_dead_letter = _awaited(Operations.retry_dead_letter)
     discard_dead_letter = _awaited(Operations.discard_dead_letter)
     forget = _awaited(Operations.forget)
+    export_person = _awaited(Operations.export_person)
+    apply_retention = _awaited(Operations.apply_retention)
     prove_erased = _awaited(Operations.prove_erased)
     erasure = _awaited(Operations.erasure)
     erasures = _awaited(Operations.erasures)

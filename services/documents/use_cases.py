@@ -7,7 +7,7 @@ or a draft for the workspace's store.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from typing import Final
 
@@ -47,6 +47,7 @@ from ...schemas.documents.operations import (
     WriteDocumentRequest,
 )
 from ...schemas.documents.operations import MEMORY_CONFIG as MEMORY_CONFIG_OPERATION
+from ...schemas.documents.rules import RETAINED_TIERS
 from ...schemas.documents.tables import DOCUMENTS, DOCUMENTS_PROJECTION, MEMORY_CONFIG, SWEPT_VERSIONS, VERSIONS
 from ...schemas.entries.tables import ENTRIES
 from ...schemas.sweeps.rules import VERSIONS_DUE, due_times
@@ -205,7 +206,8 @@ class JournalDocuments(Documents):
 
 
 _CONFIG: Final = f"SELECT {', '.join(MemorySettings.model_fields)} FROM {MEMORY_CONFIG} WHERE workspace_id = ?"
-_RETAINING: Final = f"SELECT workspace_id, retention_days FROM {MEMORY_CONFIG} WHERE retention_days IS NOT NULL"
+_RETAINING: Final = f"""SELECT workspace_id FROM {MEMORY_CONFIG}
+    WHERE retention_days IS NOT NULL OR retention IS NOT NULL ORDER BY workspace_id"""
 _COUNT: Final = f"SELECT count(*) FROM {VERSIONS} WHERE {SWEPT_VERSIONS}"
 _SWEEPS: Final = f"""SELECT payload FROM {ENTRIES} WHERE control AND workspace_id = ? AND entry_type = ?
     AND published_ms >= ?"""
@@ -257,9 +259,14 @@ class Administration:
             given = request.model_dump(exclude={"workspace_id", "reset"}, exclude_none=True)
             reset = {name: getattr(self._default, name) for name in request.reset}
             wanted = MemoryConfigUpdated.model_validate(before.model_dump() | reset | given)
+            _refuse_unknown_tiers(wanted.retention or {})
             days = (
                 "versions are kept" if wanted.retention_days is None else f"versions for {wanted.retention_days} days"
             )
+            if wanted.retention:
+                days += ", " + ", ".join(
+                    f"{rule} for {most} days" for rule, most in sorted(wanted.retention.items())[:10]
+                )
             decided = await self._node.decide(
                 caller,
                 wanted,
@@ -328,7 +335,9 @@ class Administration:
         """
         now_ms = to_ms(self._node.clock())
         [due_ms] = due_times(VERSIONS_DUE, now_ms - DAY_MS, now_ms)
-        for workspace_id, days in await asyncio.to_thread(self._views.rows, _RETAINING, []):
+        for workspace_id, settings in await asyncio.to_thread(self.retaining):
+            if (days := settings.retention_days) is None:
+                continue
             cutoff_ms = max(0, due_ms - days * DAY_MS)
             if self._swept.get(workspace_id) == cutoff_ms:
                 continue
@@ -347,14 +356,39 @@ class Administration:
         rows = self._views.rows(_SWEEPS, [workspace_id, MemoryVersionsSwept.ENTRY_TYPE, since_ms])
         return any(orjson.loads(payload)["cutoff_ms"] == cutoff_ms for (payload,) in rows)
 
+    def settings_of(self, workspace_id: str) -> MemorySettings:
+        """The settings of a workspace; blocking."""
+        return self._config(workspace_id) or self._default
+
+    def retaining(self) -> list[tuple[str, MemorySettings]]:
+        """The workspaces that do not keep everything, with their settings; blocking."""
+        names = self._views.rows(_RETAINING, [])
+        return [(workspace_id, self.settings_of(workspace_id)) for (workspace_id,) in names]
+
     def _config(self, workspace_id: str) -> MemoryConfigUpdated | None:
         for values in self._views.rows(_CONFIG, [workspace_id]):
-            return MemoryConfigUpdated(**dict(zip(MemorySettings.model_fields, values, strict=True)))
+            settings = dict(zip(MemorySettings.model_fields, values, strict=True))
+            if settings["retention"] is not None:
+                settings["retention"] = orjson.loads(settings["retention"])
+            return MemoryConfigUpdated(**settings)
         return None
 
 
 def _summary(swept: MemoryVersionsSwept) -> str:
     return f"Texts of {swept.count} versions of documents from before {format_ms(swept.cutoff_ms)} are swept"
+
+
+def _refuse_unknown_tiers(retention: Mapping[str, int]) -> None:
+    """Refuse a rule for a tier that does not exist, or that no retention erases.
+
+    Raises:
+        InvalidRequest: If there is one.
+    """
+    known = {f"tier:{tier}" for tier in (*RETAINED_TIERS, "*")}
+    for rule in retention:
+        if rule.startswith("tier:") and rule not in known:
+            problem = f"has the unknown tier {rule.removeprefix('tier:')}"
+            raise InvalidRequest((FieldProblem("retention", problem, f"use one of {', '.join(sorted(known))}"),))
 
 
 def _answer(workspace_id: str, config: MemoryConfigUpdated, view_seq: int) -> MemoryConfigAnswer:

@@ -34,7 +34,15 @@ from ...schemas.core.envelope import (
     TokenBitsDerived,
     VectorDerived,
 )
-from ...schemas.core.errors import BrokerError, EmbedderUnavailable, FoldError, InvalidQuery, NotFound, Unavailable
+from ...schemas.core.errors import (
+    BrokerError,
+    CrewJournalError,
+    EmbedderUnavailable,
+    FoldError,
+    InvalidQuery,
+    NotFound,
+    Unavailable,
+)
 from ...schemas.core.ids import hash64, is_id, name_key, uuid7_hex
 from ...schemas.core.ports import CommittedBatch, ViewReader
 from ...schemas.core.sequence_set import MAX_IDS, in_parts, ranges_of
@@ -44,6 +52,7 @@ from ...schemas.documents.tables import CHUNK_VECTORS
 from ...schemas.entries.events import ERASURE_TYPES, ErasureCompleted, ErasureRequested, ErasureScoped
 from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
 from ...schemas.erasure.criteria import CRITERIA
+from ...schemas.erasure.events import PersonExported
 from ...schemas.erasure.lineage import names_of, sources_of
 from ...schemas.erasure.operations import (
     ERASURE,
@@ -63,8 +72,9 @@ from ...schemas.erasure.operations import (
 from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, LATE_MESSAGES, ErasureRow, LateRow
 from ...schemas.learning.events import MemoryConsolidated, RuleLearned, RuleProposed
 from ...schemas.operate.events import ToolCalled
-from ...schemas.operators.events import OperatorProfileUpdated
+from ...schemas.operators.events import OperatorDeleted, OperatorProfileUpdated
 from ...schemas.operators.rules import subject_hash
+from ...schemas.operators.tables import OPERATORS_PROJECTION
 from ...schemas.palace.events import DrawerMerged
 from ...schemas.recall.events import MemorySearched
 from ...schemas.sweeps.events import SweepTicked
@@ -73,6 +83,7 @@ from ..desk import Caller
 from ..node import Answers, Node
 from ..operate.letters import workspace_of
 from ..parts import Part
+from .persons import DataSubject, data_subject
 from .proof import traces
 
 NOT_PROVEN: Final = (
@@ -155,6 +166,10 @@ class ErasableStream(Protocol):
         """The last sequence of JOURNAL."""
         ...
 
+    def loss(self) -> str | None:
+        """A sentence about messages that the stream has lost, None if it has all."""
+        ...
+
     async def delete(self, seq: int) -> None:
         """Delete a message with its bytes, unless it is gone."""
         ...
@@ -179,6 +194,7 @@ class ErasureScope:
     Attributes:
         names: Of the messages in scope: what was made of these goes, too.
         hashes: Criterion → keyed hash of its value: the messages with that value go.
+        person: The person of the criterion ``subject``.
         sequences: Of the messages in scope.
         ids: Ids of entries and document writes among them.
         seeds: Ids of those that were named.
@@ -196,6 +212,7 @@ class ErasureScope:
 
     names: set[str]
     hashes: Mapping[str, str] = field(default_factory=dict)
+    person: DataSubject | None = None
     sequences: set[int] = field(default_factory=set)
     ids: set[str] = field(default_factory=set)
     seeds: list[str] = field(default_factory=list)
@@ -257,6 +274,8 @@ class Erasures(Part):
         self._node = node
         self._stream = stream
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failed: dict[str, dict[str, str]] = {}
+        self._store = ""
         self._alone = asyncio.Lock()
         self._unsubscribe: Callable[[], None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -299,9 +318,12 @@ class Erasures(Part):
     async def forget(self, caller: Caller, request: ForgetMessagesRequest) -> ForgetMessagesAnswer:
         """Find the scope, record the request, and begin.
 
+        Of a person who has no messages, zero messages are erased: the request and its receipt are recorded.
+
         Raises:
             InvalidQuery: If not exactly one of ids, person, author and source is given.
-            NotFound: If an id names no message, or nothing has the person, author or source.
+            NotFound: If an id names no message, or nothing has the author or source.
+            Unavailable: If the journal names people by another key.
         """
         given = {name: value for name in CRITERIA if (value := getattr(request, name)) is not None}
         if bool(request.ids) + len(given) != 1:
@@ -333,11 +355,15 @@ class Erasures(Part):
             dry_run: Whether only to find the scope.
 
         Raises:
-            NotFound: If an id names no message, or nothing fulfils the criteria.
+            NotFound: If an id names no message, or nothing has the author or source.
+            Unavailable: If the journal names people by another key.
         """
         values = dict(criteria or {})
         hashes = {name: subject_hash(self._node.subject_key, workspace_id, value) for name, value in values.items()}
-        scope = ErasureScope(set(ids), hashes, asked=frozenset(ids))
+        person = await self._person(workspace_id, hashes["subject"]) if "subject" in hashes else None
+        if person is not None:
+            hashes["subject"] = person.person_hash
+        scope = ErasureScope(set(ids), hashes, person, asked=frozenset(ids))
         await self._read(workspace_id, scope)
         self._check_found(workspace_id, values, scope)
         if dry_run:
@@ -360,8 +386,42 @@ class Erasures(Part):
                 entry_id=f"{erasure_id}_{number}" if number else erasure_id,
             )
         self._node.journal.bar(workspace_id, scope.ids)
-        self._begin(erasure_id, self._run(workspace_id, erasure_id, scope, sorted(scope.sequences)))
-        return _answer(scope, erasure_id, decided.seq)
+        failed: dict[str, str] = {}
+        if not scope.sequences:
+            await self._resume_failed()
+            await self._complete(workspace_id, erasure_id, {"stream": 0})
+        else:
+            if person is not None:
+                failed = await self._delete_model(caller, person)
+            self._begin(erasure_id, self._run(workspace_id, erasure_id, scope, sorted(scope.sequences)))
+        return _answer(scope, erasure_id, decided.seq).model_copy(update={"failed": failed})
+
+    async def person(self, workspace_id: str, name: str) -> DataSubject:
+        """The person of this name.
+
+        Raises:
+            Unavailable: If the journal names people by another key.
+        """
+        return await self._person(workspace_id, subject_hash(self._node.subject_key, workspace_id, name))
+
+    async def _person(self, workspace_id: str, hashed: str) -> DataSubject:
+        return await asyncio.to_thread(data_subject, self._node.views, self._node.subject_key, workspace_id, hashed)
+
+    async def _delete_model(self, caller: Caller | None, person: DataSubject) -> dict[str, str]:
+        """Remove model, cards and consent from the views at once; store → why it failed, to be done with the messages."""
+        payload, summary = OperatorDeleted(subject_hash=person.person_hash), "a person is erased"
+        try:
+            await self._node.decide(caller, payload, summary, OPERATORS_PROJECTION, workspace_id=person.workspace_id)
+        except CrewJournalError as error:
+            return {"operators": error.message}
+        return {}
+
+    async def _resume_failed(self) -> None:
+        """Begin the erasures again that failed."""
+        for values in await asyncio.to_thread(self._node.views.rows, _OPEN):
+            row = ErasureRow(*values)
+            if row.erasure_id not in self._tasks and row.erasure_id in self._failed:
+                self._begin(row.erasure_id, self._resume(row))
 
     def _check_found(self, workspace_id: str, criteria: Mapping[str, str], scope: ErasureScope) -> None:
         """Refuse a request that names what is not there: who mistypes an id must not believe that it was erased."""
@@ -373,7 +433,7 @@ class Erasures(Part):
             if erased:
                 hint = f"{', '.join(erased[:NAMED_IN_ERRORS])}: erased already, `crew-journal erasures` shows when"
             raise NotFound(message, hint=hint, field="ids")
-        for name, value in criteria.items() if not scope.sequences else ():
+        for name, value in criteria.items() if not scope.sequences and scope.person is None else ():
             raise NotFound(
                 f"no message of workspace {workspace_id} has the {name} {value}", hint=_HINTS[name], field=name
             )
@@ -390,7 +450,7 @@ class Erasures(Part):
         """An erasure; raises ``NotFound``."""
         params = [caller.workspace_id, request.erasure_id]
         for values in await asyncio.to_thread(self._node.views.rows, _ONE, params):
-            return _shown(ErasureRow(*values))
+            return _shown(ErasureRow(*values), self._failed)
         raise NotFound(
             f"there is no erasure {request.erasure_id} in workspace {caller.workspace_id}", field="erasure_id"
         )
@@ -399,7 +459,7 @@ class Erasures(Part):
         """The erasures of a workspace."""
         rows = await asyncio.to_thread(self._node.views.rows, _LISTED, [caller.workspace_id])
         return ErasuresAnswer(
-            erasures=tuple(_shown(ErasureRow(*values)) for values in rows),
+            erasures=tuple(_shown(ErasureRow(*values), self._failed) for values in rows),
             view_seq=self._node.views.view_seq(ERASURES_PROJECTION),
         )
 
@@ -420,6 +480,17 @@ class Erasures(Part):
         )
 
     # the scope
+
+    @property
+    def stream(self) -> ErasableStream:
+        """The stream and the views."""
+        return self._stream
+
+    async def scope_of(self, workspace_id: str, person: DataSubject) -> ErasureScope:
+        """What an erasure of the person would cover now."""
+        scope = ErasureScope(set(), {"subject": person.person_hash}, person)
+        await self._read(workspace_id, scope)
+        return scope
 
     async def _read(self, workspace_id: str, scope: ErasureScope) -> list[int]:
         """Read the stream from where the scope ends to its end; returns the sequences that belong to it and are new."""
@@ -442,8 +513,8 @@ class Erasures(Part):
                 self._take(scope, event, hashes)
 
     def _take(self, scope: ErasureScope, event: Event, hashes: dict[str, str]) -> None:
-        kind = _kind(event)
-        if kind in ERASURE_TYPES:
+        kind = kind_of(event)
+        if kind in RECORDS or (scope.person is not None and scope.person.is_kept(event)):
             return
         own, sources = names_of(event), frozenset(sources_of(event))
         if (
@@ -463,13 +534,15 @@ class Erasures(Part):
         remaining = len(sources - scope.names - scope.ticks) if scope.names.isdisjoint(own) else 0
         scope.names.update(own)
         scope.texts.update(_hashes_of(_texts(event)))
-        scope.add(event.seq, own[0] if own else None, kind, _family(event), named=bool(asked), remaining=remaining)
+        scope.add(event.seq, own[0] if own else None, kind, family_of(event), named=bool(asked), remaining=remaining)
 
     def _fulfils(self, scope: ErasureScope, event: Event, hashes: dict[str, str]) -> bool:
         """Whether a message fulfils a criterion of the erasure; ``hashes`` keeps the hashes of values."""
         for name, wanted in scope.hashes.items():
-            if name == "subject" and _payload(event).get("subject_hash") == wanted:
-                return True
+            if name == "subject":
+                if scope.person is not None and scope.person.is_concerned(event):
+                    return True
+                continue
             for value in CRITERIA[name](event):
                 if value not in hashes:
                     hashes[value] = subject_hash(self._node.subject_key, event.workspace_id, value)
@@ -485,9 +558,12 @@ class Erasures(Part):
                 await work
             except asyncio.CancelledError:
                 raise
-            except Exception:  # the next start resumes it; status shows that it is not completed
-                _log.exception("erasure_failed", erasure_id=erasure_id)
+            except Exception as error:  # the next start resumes it; its answer says in which store it failed
+                why = error.message if isinstance(error, CrewJournalError) else f"{type(error).__name__}, see the log"
+                self._failed[erasure_id] = {self._store: why}
+                _log.exception("erasure_failed", erasure_id=erasure_id, store=self._store)
 
+        self._failed.pop(erasure_id, None)
         task = self._tasks[erasure_id] = asyncio.create_task(run(), name=f"erasure {erasure_id}")
         task.add_done_callback(lambda _: self._tasks.pop(erasure_id, None))
 
@@ -502,6 +578,8 @@ class Erasures(Part):
                     asked = ErasureRequested.model_validate_json(payload)
                     scope.names.update(asked.entry_ids)
                     scope.hashes = asked.hashes
+                    if asked.subject_hash is not None:
+                        scope.person = await self._person(workspace_id, asked.subject_hash)
                 else:
                     part = ErasureScoped.model_validate_json(payload).scope
                     scope.names.update(part.ids)
@@ -519,6 +597,7 @@ class Erasures(Part):
         folded = False
         async with self._alone:
             for _ in range(ROUNDS):
+                self._store = "stream"
                 fresh += await self._patiently(lambda: self._read(workspace_id, scope))
                 fresh += await self._without_text(workspace_id, scope)
                 if not fresh and folded:
@@ -529,27 +608,25 @@ class Erasures(Part):
                     await self._patiently(partial(self._announce, workspace_id, erasure_id, scope, sorted(set(fresh))))
                 fresh = []
                 await self._patiently(lambda: self._delete(scope.sequences))
+                self._store = "dead letters"
                 counts["dead letters"] += await self._patiently(
                     lambda: self._stream.letters(scope.sequences, delete=True)
                 )
+                self._store = "views"
                 await self._patiently(self._stream.rebuild)
+                self._store = "files"
                 counts.update(await self._patiently(lambda: self._stream.files(workspace_id, delete=True)))
                 folded = True
-            receipt = ErasureCompleted(
-                erasure_id=erasure_id,
-                counts={"stream": len(scope.sequences), **removed, **counts},
-                not_proven=NOT_PROVEN,
-            )
-            await self._patiently(
-                lambda: self._node.decide(
-                    None,
-                    receipt,
-                    f"erasure of {len(scope.sequences):,} messages completed",
-                    workspace_id=workspace_id,
-                    entry_id=f"{erasure_id}_done",
-                )
-            )
+            self._store = "receipt"
+            counted = {"stream": len(scope.sequences), **removed, **counts}
+            await self._patiently(lambda: self._complete(workspace_id, erasure_id, counted))
         _log.info("erasure_completed", erasure_id=erasure_id, messages=len(scope.sequences))
+
+    async def _complete(self, workspace_id: str, erasure_id: str, counts: Mapping[str, int]) -> None:
+        """Record the receipt."""
+        receipt = ErasureCompleted(erasure_id=erasure_id, counts=dict(counts), not_proven=NOT_PROVEN)
+        summary = f"erasure of {counts['stream']:,} messages completed"
+        await self._node.decide(None, receipt, summary, workspace_id=workspace_id, entry_id=f"{erasure_id}_done")
 
     async def _without_text(self, workspace_id: str, scope: ErasureScope) -> list[int]:
         """Take in the vectors of texts that no other message holds; returns the sequences of those that are new.
@@ -642,6 +719,10 @@ class Erasures(Part):
                 await asyncio.sleep(RETRY_S)
 
 
+RECORDS: Final = ERASURE_TYPES | {PersonExported.ENTRY_TYPE}
+"""What explains gaps, or says who asked for a person's data, is not erased; it holds ids and hashes alone."""
+
+
 def _event(message: ErasableMessage) -> Event | None:
     try:
         return decode(message.seq, message.subject, message.headers, message.data, message.published_ms)
@@ -659,7 +740,8 @@ def _take_unreadable(scope: ErasureScope, message: ErasableMessage, workspace_id
         scope.add(message.seq, entry_id, "unreadable message", "unreadable", named=asked)
 
 
-def _kind(event: Event) -> str:
+def kind_of(event: Event) -> str:
+    """The type of a message."""
     if isinstance(event, EntryRecorded):
         return event.entry.entry_type
     if isinstance(event, DocumentWritten):
@@ -667,7 +749,7 @@ def _kind(event: Event) -> str:
     return _DERIVED_KINDS.get(type(event), "derived fact of an unknown kind")
 
 
-def _family(event: Event) -> str:
+def family_of(event: Event) -> str:
     """The folder of ``schemas`` that declares the message."""
     if isinstance(event, EntryRecorded):
         made = control_payloads().get(event.entry.entry_type) if event.control else None
@@ -728,7 +810,7 @@ def _answer(
     )
 
 
-def _shown(row: ErasureRow) -> Erasure:
+def _shown(row: ErasureRow, failed: Mapping[str, Mapping[str, str]]) -> Erasure:
     return Erasure(
         erasure_id=row.erasure_id,
         state=row.state,
@@ -738,11 +820,11 @@ def _shown(row: ErasureRow) -> Erasure:
         messages=row.messages,
         counts=json.loads(row.counts),
         not_proven=tuple(json.loads(row.not_proven)),
+        failed=dict(failed.get(row.erasure_id, {})),
     )
 
 
 _HINTS: Final = {
-    "subject": "the name must be exactly the `data_subject_id` of the person's messages",
     "author": "the name must be exactly the `actor_id` of the messages, or the `agent_id` of an agent's",
     "source": "the name must be exactly `refs.imported_from`, a drawer's `imported_from`, or a document's `source`",
 }

@@ -214,7 +214,8 @@ def _route(operation: Operation[Any, Any]) -> RouteDescription:
     async def serve(request: Request, principal: Principal) -> Response:
         services = services_of(request)
         raw = await given(request, operation, services.limits.body_bytes)
-        return answer(await services.desk.run(operation, principal, raw), _status(operation))
+        answered_with = await services.desk.run(operation, principal, raw)
+        return answer(answered_with, answered_with.http_status or _status(operation))
 
     return RouteDescription(
         route=operation.route,

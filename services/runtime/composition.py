@@ -44,7 +44,9 @@ from ..documents.use_cases import Administration, Documents, JournalDocuments
 from ..entries import use_cases as remembering
 from ..entries.live_tail import LiveTail
 from ..entries.queries import JournalQueries
+from ..erasure import exporting, retention
 from ..erasure import use_cases as erasures
+from ..erasure.retention import Retention
 from ..facts import use_cases as graph
 from ..health import use_cases as health
 from ..http.app import App
@@ -128,6 +130,8 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     letters.ANSWERS,
     erasures.ANSWERS,
     chain.ANSWERS,
+    exporting.ANSWERS,
+    retention.ANSWERS,
     documents.ANSWERS,
     document_reading.ANSWERS,
     block.ANSWERS,
@@ -282,6 +286,7 @@ async def make_node(
 
     async def also_due() -> None:
         await node.use(Administration).sweep_due()
+        await node.use(Retention).erase_due()
         await after_runs.check()
 
     stack.push_async_callback(node.put(Sweeps, Sweeps(node, also=also_due)).stop)

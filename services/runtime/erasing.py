@@ -13,6 +13,7 @@ from ...schemas.core.subjects import JOURNAL_STREAM
 from ..documents.checks import refused_texts
 from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import stream_head
+from ..journal.watch import GapWatch
 from ..operate.letters import delete_message
 from ..operate.status import LongOperations
 from .views import NodeViews
@@ -30,13 +31,17 @@ class ErasedStream:
         client: A connection to the broker.
         views: The views of the node.
         operations: Long operations, of which one runs at a time.
+        gap_watch: Knows what the stream has lost.
     """
 
-    def __init__(self, client: BrokerConnection, views: NodeViews, operations: LongOperations) -> None:
+    def __init__(
+        self, client: BrokerConnection, views: NodeViews, operations: LongOperations, gap_watch: GapWatch
+    ) -> None:
         self._client = client
         self._messages = client.jetstream()
         self._views = views
         self._operations = operations
+        self._gap_watch = gap_watch
 
     def read(self, first_seq: int, last_seq: int) -> AsyncIterator[list[Any]]:
         """The messages of JOURNAL in order."""
@@ -45,6 +50,10 @@ class ErasedStream:
     async def last_seq(self) -> int:
         """The last sequence of JOURNAL."""
         return await stream_head(self._client)
+
+    def loss(self) -> str | None:
+        """A sentence about messages that the stream has lost, None if it has all."""
+        return self._gap_watch.loss
 
     async def delete(self, seq: int) -> None:
         """Delete a message with its bytes, unless it is gone."""

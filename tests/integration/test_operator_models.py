@@ -230,7 +230,7 @@ async def test_prompts_have_the_openers_model_until_the_person_opts_out(tmp_path
         await admin.delete_operator("otto")
         assert (await admin.show_operator("otto")).model is None
         await admin.delete_operator("maria")
-        assert not (await admin.show_operator("maria")).opted_out, "consent goes with the person"
+        assert (await admin.show_operator("maria")).opted_out, "a withdrawn consent outlives the person"
 
 
 class Scripted:

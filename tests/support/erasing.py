@@ -41,6 +41,10 @@ class NodeStream:
         """The last sequence."""
         return await stream_head(self._node.client)
 
+    def loss(self) -> str | None:
+        """Nothing is lost."""
+        return None
+
     async def delete(self, seq: int) -> None:
         """Delete a message."""
         await delete_message(self._node.client.jetstream(), JOURNAL_STREAM, seq)

@@ -245,6 +245,7 @@ MEMORY = st.one_of(
     ),
     st.builds(
         MemoryConfigUpdated,
+        retention=st.sampled_from([None, {}, {"chat.*": 30, "tier:daily": 1}]),
         retention_days=st.sampled_from([None, 1, 3_650]),
         scrubber=st.sampled_from(["block", "off"]),
     ),

@@ -325,13 +325,13 @@ async def test_a_sweep_of_an_agent_or_of_another_workspace_changes_nothing(tmp_p
 
 async def test_the_last_configuration_of_a_workspace_counts_whole(tmp_path: Path) -> None:
     first = MemoryConfigUpdated(retention_days=90, scrubber="redact", verifier="cheap")
-    last = MemoryConfigUpdated(scrubber="warn")
+    last = MemoryConfigUpdated(scrubber="warn", retention={"chat.*": 30})
     found = await folded(
         tmp_path, [control(first, "n1", workspace="w1"), control(last, "n2", workspace="w1")], [control(first, "n3")]
     )
-    assert [tuple(row.values())[:4] for row in found["memory_config"]] == [
-        ("_system", 90, "redact", "cheap"),
-        ("w1", None, "warn", "off"),
+    assert [tuple(row.values())[:5] for row in found["memory_config"]] == [
+        ("_system", None, 90, "redact", "cheap"),
+        ("w1", '{"chat.*":30}', None, "warn", "off"),
     ]
 
 

@@ -14,6 +14,7 @@ from ..documents.stores import MemoryStores
 from ..entries.live_tail import LiveTail
 from ..entries.queries import JournalQueries
 from ..journal.intake.submitted import Appender
+from ..lineage.notices import Notices
 from ..mcp.server import McpServer
 from ..models.use_cases import EmbeddingModels
 from ..operate.long_work import LongOperations
@@ -73,6 +74,7 @@ class AppServices:
     operations: LongOperations
     models: EmbeddingModels
     mcp: McpServer
+    notices: Notices
     stores: MemoryStores
     budgets: Budgets = field(default_factory=Budgets)
     limits: HttpLimits = field(default_factory=HttpLimits)

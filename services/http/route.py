@@ -16,8 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...schemas.core.errors import InvalidQuery, NotAuthenticated
+from ...schemas.core.ids import is_id
 from ...schemas.core.principal import Principal
 from ..budgets import SPENDER
+from ..desk import RUN
 from ..entries.filters import FILTER_PARAMETERS
 from ..entries.queries import MAX_SEQ
 from .budget import OpenRequests, Share
@@ -78,7 +80,11 @@ class RouteDescription:
             if self.open is not None:
                 return await self.open(request)
             assert self.serve is not None
-            return await self.serve(request, principal_of(request))
+            principal = principal_of(request)
+            response = await self.serve(request, principal)
+            if waiting := services_of(request).notices.waiting(principal):
+                response.headers[NOTICES_HEADER] = str(waiting)
+            return response
 
         return Route(self.path, endpoint, methods=[self.method], name=self.name)
 
@@ -108,7 +114,21 @@ def principal_of(request: Request) -> Principal:
         requests.enter(principal.token_id)
     request.state.share = Share(request.app.state.bodies, principal.token_id, requests)
     SPENDER.set(services_of(request).budgets.spender(principal))
+    RUN.set(_run_of(request))
     return principal
+
+
+RUN_HEADER: Final = "Crew-Run"
+"""Names the run or session that asks: receipts and notices are for it."""
+NOTICES_HEADER: Final = "Crew-Notices"
+"""On an answer: how many notices may wait for the run; ``GET /v1/notices`` returns them."""
+
+
+def _run_of(request: Request) -> str | None:
+    run = request.headers.get(RUN_HEADER)
+    if run is not None and not is_id(run):
+        raise InvalidQuery(f"{RUN_HEADER} is not an id", hint="use 1 to 64 of A-Z a-z 0-9 _ -, or leave it out")
+    return run
 
 
 # Parses the query parameters other than filters.

@@ -137,7 +137,7 @@ def given_by(entry: JournalEntry) -> Given | None:
     if entry.entry_type == MemorySearched.ENTRY_TYPE:
         searched = MemorySearched.model_validate(entry.payload)
         texts = (text.entry_id for text in searched.texts if text.entry_id is not None)
-        ids = (*searched.hit_ids, *texts, *searched.writes)
+        ids = (*searched.hit_ids, *texts, *searched.held)
         view_seq, asked_by = searched.view_seq or 0, searched.asked_by
     elif entry.entry_type == MemoryGiven.ENTRY_TYPE:
         given = MemoryGiven.model_validate(entry.payload)

@@ -14,7 +14,7 @@ from ...schemas.documents.events import DocumentAction
 from ...schemas.documents.rules import joint, tier_of_label
 from ...schemas.documents.tables import CHUNK_TEXTS, VERSIONS
 from ...schemas.lineage.events import MOST_HELD, MemoryGiven
-from ...schemas.recall.events import MOST_WRITES
+from ...schemas.recall.events import MOST_FURTHER
 from ..recall.receipts import DOCUMENT, ReceiptPayload
 
 _PIECES: Final = f"""WITH last AS (SELECT base_seq, seq FROM {VERSIONS} WHERE workspace_id = $workspace AND owner = $owner
@@ -57,7 +57,7 @@ class Writes:
             document, _, line = piece.rpartition(":")
             if line.isdecimal():
                 found.update(dict.fromkeys(self._of(workspace_id, document, int(line), until)))
-        return payload.model_copy(update={"writes": tuple(found)[:MOST_WRITES]})
+        return payload.model_copy(update={"held": (*payload.held, *found)[:MOST_FURTHER]})
 
     def _of(self, workspace_id: str, document: str, first_line: int | None, until: int) -> Iterator[str]:
         """The writes of a document ``<owner>/<label>``, or of its piece that begins at a line."""

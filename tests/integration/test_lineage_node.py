@@ -16,7 +16,8 @@ from crew_journal.services.runtime.node import Runtime
 
 DEADLINE_S = 30.0
 POLL_S = 0.05
-SOON_S = 1.0
+SOON_S = 3.0
+"""A second on an idle machine; tests share theirs."""
 
 
 class Person:
@@ -93,3 +94,76 @@ async def test_notice_reaches_the_run_that_was_given_the_memory_once_and_across_
         assert await person.notices("r1") == []
         assert [notice["id"] for notice in await person.notices("r3")] == [note]
         assert await person.notices("r3") == []
+
+
+async def test_block_names_the_writes_and_notes_that_it_holds_and_its_run_is_told_of_an_erasure(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, owner(node) as person:
+        note = await person.entry(summary="the quagga cage opens at nine")
+        write = {"tier": "AGENT", "agent_id": "a1", "crew_id": "c1", "mode": "append"}
+        first = await person.post("/memory/write", content="- quaggas eat hay", **write)
+        second = await person.post("/memory/write", content="- the key is under the mat", **write)
+        asked = {"agent_id": "a1", "crew_id": "c1", "min_seq": person.seq}
+        block = await person.get("/v1/memory/block", run="b1", **asked)
+        assert "hay" in block["text"]
+        assert "quagga cage" in block["text"]
+        for name in (note, first["write_id"], second["write_id"]):
+            seen = await person.saw(name, 1)
+            assert [(row["run"], row["prompt"], row["receipt"]) for row in seen["prompts"]] == [
+                ("b1", "memory_block", block["receipt"])
+            ]
+        begun = await person.post("/v1/admin/forget", ids=[second["write_id"]], reason="asked")
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                erasure = await person.client.get(f"/v1/admin/erasures/{begun['erasure_id']}")
+                if erasure.is_success and erasure.json()["state"] == "completed":
+                    break
+                await asyncio.sleep(POLL_S)
+        told = await person.notices("b1")
+        assert [(notice["id"], notice["why"]) for notice in told] == [(second["write_id"], "erased")]
+        assert await person.notices("b1") == []
+        assert (await person.saw(second["write_id"], 1))["runs"] == ["b1"]
+
+
+async def test_rewritten_document_goes_with_a_line_that_it_repeats(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, owner(node) as person:
+        write = {"tier": "AGENT", "agent_id": "a1", "crew_id": "c1"}
+        ana = await person.post(
+            "/memory/write", content="- Ana likes quaggas", mode="append", data_subject_id="ana", **write
+        )
+        await person.post("/memory/write", content="- Ben drinks tea", mode="append", data_subject_id="ben", **write)
+        text = "# Notes\n- Ana likes quaggas\n- Ben drinks green tea\n"
+        whole = await person.post("/memory/write", content=text, mode="replace", **write)
+        shown = await person.get(f"/v1/lineage/{whole['write_id']}", min_seq=person.seq)
+        assert [step["name"] for step in shown["made_of"]] == [ana["write_id"]]
+        assert shown["subjects"] == ["ana"]
+        planned = await person.post("/v1/admin/forget", subject="ana", reason="asked", dry_run=True)
+        assert {whole["write_id"], ana["write_id"]} <= {example["id"] for example in planned["examples"]}
+
+
+async def test_model_is_told_with_the_answer_of_its_next_tool_call(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, owner(node) as person:
+        note = await person.entry(summary="the quagga cage opens at nine")
+
+        async def called(query: str) -> dict[str, Any]:
+            params = {"name": "recall", "arguments": {"query": query}}
+            answer = await person.client.post(
+                "/mcp?agent_id=a1&crew_id=c1",
+                json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
+                headers={
+                    "Accept": "application/json, text/event-stream",
+                    "MCP-Protocol-Version": "2025-06-18",
+                    "Crew-Run": "m1",
+                },
+            )
+            assert answer.is_success, answer.text
+            return dict(answer.json()["result"])
+
+        await person.notices("m1")
+        assert note in (await called("quagga cage"))["content"][0]["text"]
+        await person.saw(note, 1)
+        await person.post(f"/v1/journal/{note}/retract", reason="wrong")
+        await person.notices("other")
+        told = await called("bread")
+        assert [notice["id"] for notice in told["structuredContent"]["notices"]] == [note]
+        assert f"{note}: retracted" in told["content"][0]["text"]
+        assert "notices" not in (await called("bread"))["structuredContent"]

@@ -269,7 +269,7 @@ def test_text_made_of_several_people_names_all_of_them_and_goes_with_each(people
         sources = sorted(source for source in chosen if source < n)
         own = {f"p{rng.randint(0, 3)}"} if not sources or rng.random() < 0.2 else set[str]()
         refs = [f"e{source}" for source in sources]
-        person = {"data_subject_id": next(iter(own))} if own else {}
+        person: dict[str, Any] = {"data_subject_id": next(iter(own))} if own else {}
         if sources and rng.random() < 0.4:
             messages.append(document(write_id=f"e{n}", derived_from=tuple(refs), workspace=WORKSPACE, **person))
         else:
@@ -284,15 +284,15 @@ def test_text_made_of_several_people_names_all_of_them_and_goes_with_each(people
                     assert set((await shown(live, f"e{n}")).subjects) == named
 
     asyncio.run(check())
-    for person in {name for named in texts for name in named}:
+    for name in {name for named in texts for name in named}:
         gone: set[str] = set()
         for event in events:
             subject = (
                 event.entry.data_subject_id if hasattr(event, "entry") else getattr(event, "data_subject_id", None)
             )
-            if subject == person or not gone.isdisjoint(sources_of(event)):
+            if subject == name or not gone.isdisjoint(sources_of(event)):
                 gone.update(names_of(event))
-        assert gone == {f"e{n}" for n, named in enumerate(texts) if person in named}
+        assert gone == {f"e{n}" for n, named in enumerate(texts) if name in named}
 
 
 def _decoded(seq: int, message: OutgoingMessage) -> Event:

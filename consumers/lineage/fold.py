@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -27,7 +28,7 @@ from ...schemas.core.envelope import (
 from ...schemas.core.errors import FoldError
 from ...schemas.core.ids import name_key
 from ...schemas.core.table import R, Table, Tables
-from ...schemas.erasure.lineage import names_of, origins_of
+from ...schemas.erasure.lineage import VECTOR_OF, names_of, origins_of
 from ...schemas.lineage import rules
 from ...schemas.lineage.events import NoticesGiven
 from ...schemas.lineage.rules import REFUTED, Ending, Given, endings_of, given_by, is_near
@@ -67,20 +68,30 @@ class LineageProjection:
         rows: list[LineageRow] = []
         names: list[LineageNameRow] = []
         steps: list[_Step] = []
-        for event in batch.events:
+        for event in _referring(batch):
             if isinstance(event, EntryRecorded):
-                if not (event.control or event.entry.refs or event.entry.supersedes):
-                    continue
                 names += _names(event)
-            elif isinstance(event, DocumentWritten) and not event.derived_from:
-                continue
             rows += _references(event)
             steps += _steps(event)
+        if vectors := batch.vectors:
+            columns = zip(
+                *((event.workspace_id, event.seq, event.entry_id, VECTOR_OF) for event in vectors), strict=True
+            )
+            tx.insert(LINEAGE, dict(zip(LineageRow._fields, columns, strict=True)))
         tx.add(LINEAGE, rows)
         if steps:
             _Notices(tx, names, steps).fold()
         if names:
             tx.add(LINEAGE_NAMES, names)
+
+
+def _referring(batch: Batch) -> list[Event]:
+    """The events that may refer to others, in stream order, without vectors: most entries refer to none."""
+    entries = [event for event in batch.entries if event.control or event.entry.refs or event.entry.supersedes]
+    writes = [event for event in batch.documents if event.derived_from]
+    events: list[Event] = [*entries, *writes, *batch.links, *batch.token_bits, *batch.chunk_vectors]
+    events.sort(key=attrgetter("seq"))
+    return events
 
 
 def _references(event: Event) -> Iterator[LineageRow]:

@@ -31,6 +31,7 @@ SOURCES: Final = ("source_entry_id", "skill_of", "proposal_id", "src_entry_id", 
 """Fields of payloads that hold one such id."""
 ABOUT: Final = ("entry_id", "target_entry_id", "rule_id", "lesson_id")
 """Fields of decisions that name the one thing that the decision is about: it goes with that thing."""
+VECTOR_OF: Final = "vector_of"
 PARENT: Final = "parent_entry_id"
 """Key of ``refs`` of a correction: the entry that it corrects."""
 MENTIONS: Final = frozenset(("supersedes", "corrects"))
@@ -70,9 +71,9 @@ def origins_of(event: Event) -> Iterator[tuple[str, str]]:
     elif isinstance(event, LinkDerived):
         yield from ((name, "link") for name in (event.src_entry_id, event.dst_entry_id))
     elif isinstance(event, (VectorDerived, TokenBitsDerived)):
-        yield event.entry_id, "vector_of"
+        yield event.entry_id, VECTOR_OF
     elif isinstance(event, ChunkVectorDerived):
-        yield event.write_id, "vector_of"
+        yield event.write_id, VECTOR_OF
 
 
 def _of_entry(event: EntryRecorded) -> Iterator[tuple[str, str]]:

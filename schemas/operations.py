@@ -12,6 +12,7 @@ from .erasure import operations as erasure
 from .facts import operations as facts
 from .health import operations as health
 from .learning import operations as learning
+from .lineage import operations as lineage
 from .models import operations as models
 from .operate import operations as operate
 from .operators import operations as operators
@@ -39,5 +40,6 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *operate.OPERATIONS,
     *erasure.OPERATIONS,
     *chain.OPERATIONS,
+    *lineage.OPERATIONS,
 )
 """All operations, in the order of docs/operations.md."""

@@ -18,6 +18,7 @@ from .erasure import tables as erasure
 from .facts import tables as facts
 from .health import tables as health
 from .learning import tables as learning
+from .lineage import tables as lineage
 from .models import tables as models
 from .operators import tables as operators
 from .palace import tables as palace
@@ -36,6 +37,7 @@ TABLES: Final[Tables] = tuple(
         facts,
         health,
         learning,
+        lineage,
         models,
         operators,
         palace,

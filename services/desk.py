@@ -7,8 +7,9 @@ only what depends on its arguments.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,6 +21,9 @@ from ..schemas.core.ports import ViewReader
 from ..schemas.core.principal import Principal, Role
 from ..schemas.settings import MIN_SEQ_WAIT_S
 from .budgets import SPENDER
+
+RUN: Final[ContextVar[str | None]] = ContextVar("crew_journal_run", default=None)
+"""The run that a request belongs to, from the header ``Crew-Run``; None if the request names none."""
 
 Q = TypeVar("Q", bound=Request)
 A = TypeVar("A", bound=BaseModel)

@@ -237,6 +237,7 @@ class NoteLines:
     Attributes:
         text: One line for each note, the newest first, and a line with the number of those left out; may be empty.
         shown: Number of notes in it.
+        entry_ids: The notes in it.
         omitted: Notes that did not fit.
         blocked: Notes that the scanners block.
     """
@@ -245,6 +246,7 @@ class NoteLines:
     shown: int = 0
     omitted: int = 0
     blocked: int = 0
+    entry_ids: tuple[str, ...] = ()
 
 
 def notes_text(notes: Sequence[Note], reader: str | None, tokens: int, count: Count = estimate) -> NoteLines:
@@ -275,7 +277,8 @@ def notes_text(notes: Sequence[Note], reader: str | None, tokens: int, count: Co
         return NoteLines("", 0, len(passed), blocked)
     omitted = len(passed) - len(chosen)
     text = "".join(line for seq, line in lines.items() if seq in chosen) + _more(omitted, blocked)
-    return NoteLines(text, len(chosen), omitted, blocked)
+    entry_ids = tuple(note.entry_id for note in passed if note.seq in chosen and note.entry_id)
+    return NoteLines(text, len(chosen), omitted, blocked, entry_ids)
 
 
 def _without_repeats(notes: Sequence[Note]) -> list[Note]:

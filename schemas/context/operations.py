@@ -566,6 +566,8 @@ class SectionShown(Answer):
 class MemoryBlockAnswer(Answer):
     """The block. ``usage`` has the budget, the characters used of it (``total``) and those of each block.
 
+    ``receipt`` names the record of what the block holds; null if nothing is recorded, or if it cannot be stored now.
+
     ``opener_verified`` says whether what is known about the opener was included; null if none was named.
     """
 
@@ -574,6 +576,7 @@ class MemoryBlockAnswer(Answer):
     sections: tuple[SectionShown, ...]
     usage: dict[str, int]
     opener_verified: bool | None = None
+    receipt: str | None = None
     view_seq: int
 
 

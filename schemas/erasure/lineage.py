@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from ..core.entry import JournalEntry
 from ..core.envelope import (
     ChunkVectorDerived,
     DocumentWritten,
@@ -30,6 +31,11 @@ SOURCES: Final = ("source_entry_id", "skill_of", "proposal_id", "src_entry_id", 
 """Fields of payloads that hold one such id."""
 ABOUT: Final = ("entry_id", "target_entry_id", "rule_id", "lesson_id")
 """Fields of decisions that name the one thing that the decision is about: it goes with that thing."""
+VECTOR_OF: Final = "vector_of"
+PARENT: Final = "parent_entry_id"
+"""Key of ``refs`` of a correction: the entry that it corrects."""
+MENTIONS: Final = frozenset(("supersedes", "corrects"))
+"""How a message names another one of which it holds no text: an erasure of that one leaves it alone."""
 
 
 def names_of(event: Event) -> tuple[str, ...]:
@@ -42,8 +48,8 @@ def names_of(event: Event) -> tuple[str, ...]:
     payload = entry.payload
     if event.control:
         made: Mapping[str, str] = {
-            DrawerFiled.ENTRY_TYPE: _drawer(payload.get("drawer_id")),
-            FactAsserted.ENTRY_TYPE: _fact(payload.get("fact_id")),
+            DrawerFiled.ENTRY_TYPE: named_drawer(payload.get("drawer_id")),
+            FactAsserted.ENTRY_TYPE: named_fact(payload.get("fact_id")),
             LessonRecorded.ENTRY_TYPE: str(payload.get("lesson_id")),
         }
         if entry.entry_type in made:
@@ -52,56 +58,77 @@ def names_of(event: Event) -> tuple[str, ...]:
 
 
 def sources_of(event: Event) -> Iterator[str]:
-    """The names of what this message was made of, or is about alone."""
+    """The names of what this message was made of, or is about alone: what an erasure follows."""
+    return (name for name, how in origins_of(event) if how not in MENTIONS)
+
+
+def origins_of(event: Event) -> Iterator[tuple[str, str]]:
+    """The names that this message refers to, each with how: of what it was made, what it is about, what it replaces."""
     if isinstance(event, DocumentWritten):
-        yield from event.derived_from
+        yield from ((name, "derived_from") for name in event.derived_from)
     elif isinstance(event, EntryRecorded):
         yield from _of_entry(event)
     elif isinstance(event, LinkDerived):
-        yield from (event.src_entry_id, event.dst_entry_id)
+        yield from ((name, "link") for name in (event.src_entry_id, event.dst_entry_id))
     elif isinstance(event, (VectorDerived, TokenBitsDerived)):
-        yield event.entry_id
+        yield event.entry_id, VECTOR_OF
     elif isinstance(event, ChunkVectorDerived):
-        yield event.write_id
+        yield event.write_id, VECTOR_OF
 
 
-def _of_entry(event: EntryRecorded) -> Iterator[str]:
+def _of_entry(event: EntryRecorded) -> Iterator[tuple[str, str]]:
     entry = event.entry
-    for field in REFERENCES:
-        yield from _strings(entry.refs.get(field))
-    if not event.control:
-        return
+    if entry.refs:
+        for field in REFERENCES:
+            yield from _each(entry.refs.get(field), field)
+        yield from _each(entry.refs.get(PARENT), "corrects")
+    for name in entry.supersedes:
+        yield name, "supersedes"
+    if event.control:
+        yield from _of_payload(entry)
+
+
+def _of_payload(entry: JournalEntry) -> Iterator[tuple[str, str]]:
     payload = entry.payload
     for field in REFERENCES:
-        yield from _strings(payload.get(field))
-    for field in (*SOURCES, *ABOUT):
-        yield from _strings(payload.get(field))
+        yield from _each(payload.get(field), field)
+    for field in SOURCES:
+        yield from _each(payload.get(field), "source")
+    for field in ABOUT:
+        yield from _each(payload.get(field), "about")
     targets = payload.get("targets")
     if isinstance(targets, Mapping) and len(ids := list(_strings(targets.get("ids")))) == 1:
-        yield from ids
+        yield from _each(ids, "about")
     for stated in payload.get("facts") or ():  # of a person: each with the entry that states it
         if isinstance(stated, Mapping):
-            yield from _strings(stated.get("entry_id"))
+            yield from _each(stated.get("entry_id"), "states")
     if entry.entry_type != DrawerFiled.ENTRY_TYPE:
         for field in ("drawer_id", "source_drawer_id"):
-            yield from map(_drawer, _strings(payload.get(field)))
+            yield from _each(map(named_drawer, _strings(payload.get(field))), "drawer")
         if payload.get("summary"):  # one text made of several drawers
-            yield from map(_drawer, (*_strings(payload.get("drawer_ids")), *_strings(payload.get("into"))))
+            merged = (*_strings(payload.get("drawer_ids")), *_strings(payload.get("into")))
+            yield from _each(map(named_drawer, merged), "drawer")
     if entry.entry_type != FactAsserted.ENTRY_TYPE:
-        yield from map(_fact, _strings(payload.get("fact_id")))
+        yield from _each(map(named_fact, _strings(payload.get("fact_id"))), "fact")
         if len(fact_ids := list(_strings(payload.get("fact_ids")))) == 1 or "subject" in payload:
-            yield from map(_fact, fact_ids)
+            yield from _each(map(named_fact, fact_ids), "fact")
+
+
+def _each(value: Any, how: str) -> Iterator[tuple[str, str]]:
+    return ((name, how) for name in _strings(value))
 
 
 def _strings(value: Any) -> Iterable[str]:
     if isinstance(value, str):
         return (value,)
-    return (item for item in value if isinstance(item, str)) if isinstance(value, (list, tuple)) else ()
+    return (item for item in value if isinstance(item, str)) if isinstance(value, (list, tuple, map)) else ()
 
 
-def _drawer(drawer_id: object) -> str:
+def named_drawer(drawer_id: object) -> str:
+    """The name of a drawer."""
     return f"drawer:{drawer_id}"
 
 
-def _fact(fact_id: object) -> str:
+def named_fact(fact_id: object) -> str:
+    """The name of a fact."""
     return f"fact:{fact_id}"

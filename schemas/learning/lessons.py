@@ -52,6 +52,7 @@ class Lesson:
     finding: str | None = None
     author: str = ""
     publisher: str = ""
+    entry_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

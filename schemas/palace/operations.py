@@ -220,7 +220,7 @@ class DiaryReadAnswer(Answer):
 
 
 class PalaceTextAnswer(Answer):
-    """A text for a prompt; ``receipt`` names the record of the search, if it is one and could be recorded."""
+    """A text for a prompt; ``receipt`` names the record of what is in it, None if it could not be recorded."""
 
     text: str
     chars: int

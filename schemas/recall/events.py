@@ -11,6 +11,8 @@ from ..core.payload import STORED, ControlPayload, EntryTypeInfo, PublisherKind
 
 HIT_ID_CHARS: Final = 700
 """Characters of the longest id of a hit: that of a document."""
+MOST_FURTHER: Final = 1_000
+"""Maximum number of further entries and document writes in a receipt: 36 KB."""
 
 
 class PriorityChanged(ControlPayload):
@@ -34,6 +36,10 @@ class ReferencedEntry(BaseModel):
 
 def _is_empty(values: tuple[object, ...]) -> bool:
     return not values
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class MemoryReferenced(ControlPayload):
@@ -98,6 +104,9 @@ class MemorySearched(ControlPayload):
         asked_by: Id of the token that asked.
         chunks: Chunks of documents returned, best first: ``<owner>/<label>:<first line>``.
         texts: Hits of a recall that are not entries, best first.
+        held: Further entries and document writes whose text was given: those that brought the lines of the returned pieces
+            of documents, and what only filled a context.
+        view_seq: Sequence of the views from which it was answered; None in older entries.
     """
 
     ENTRY_TYPE = "memory.searched"
@@ -118,6 +127,8 @@ class MemorySearched(ControlPayload):
     asked_by: str | None = Field(default=None, max_length=64)
     chunks: tuple[Annotated[str, StringConstraints(max_length=HIT_ID_CHARS)], ...] = Field(default=(), max_length=100)
     texts: tuple[SearchedText, ...] = Field(default=(), max_length=100, exclude_if=_is_empty)
+    held: tuple[Id, ...] = Field(default=(), max_length=MOST_FURTHER, exclude_if=_is_empty)
+    view_seq: int | None = Field(default=None, ge=0, exclude_if=_is_none)
 
 
 class NudgeOffered(ControlPayload):

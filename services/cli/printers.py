@@ -656,6 +656,44 @@ def _erasures(answer: Mapping[str, Any]) -> None:
     print_table(columns, rows, empty="there are no erasures")
 
 
+def _lineage(answer: Mapping[str, Any]) -> None:
+    for heading, steps in (("made of", answer["made_of"]), ("made from it", answer["made_from_it"])):
+        print(f"{heading}:" if steps else f"{heading}: nothing")
+        for step in steps:
+            shown = "  " * step["depth"] + (step["name"] or f"message {step['seq']}")
+            known = (step["what"], step["author"], step["ts"], "root" if step["root"] else None)
+            print(safe(" ".join((f"{shown}  {step['how']} of {step['of']}", *filter(None, known)))))
+    print_pairs(
+        [
+            ("authors", ", ".join(answer["authors"])),
+            ("people", ", ".join(answer["subjects"])),
+            ("prompts", answer["prompts"]),
+        ]
+    )
+
+
+def _who_saw(answer: Mapping[str, Any]) -> None:
+    columns = ("receipt", "time", "prompt", "holder", "run", "memories")
+    rows = [
+        (
+            row["receipt"],
+            row["ts"],
+            row["prompt"],
+            row["holder"],
+            row["run"] or "",
+            ", ".join(row["memories"]),
+        )
+        for row in answer["prompts"]
+    ]
+    print_table(columns, rows, empty="no recorded prompt held it")
+    say(f"{answer['total']} prompts, {len(answer['runs'])} runs, {len(answer['agents'])} agents")
+
+
+def _notices(answer: Mapping[str, Any]) -> None:
+    rows = [(row["id"], row["why"], row["by"] or "", row["near"] or "") for row in answer["notices"]]
+    print_table(("memory", "why", "by", "near"), rows, empty="there are no notices")
+
+
 def _tokens(answer: Mapping[str, Any]) -> None:
     columns = (
         "token",
@@ -783,6 +821,9 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "drop_model": lambda it: say(f"{safe(it['model'])} {'is dropped' if it['changed'] else 'was dropped before'}"),
     "tokens": _tokens,
     "erasures": _erasures,
+    "show_lineage": _lineage,
+    "who_saw": _who_saw,
+    "notices": _notices,
     "revoke_token": lambda it: say(f"token {safe(it['token_id'])} is revoked"),
     "nudges": _nudges,
     "workspaces": _workspaces,

@@ -149,6 +149,7 @@ from ...schemas.learning.operations import (
     ProposalExplained,
     ProposalsAnswer,
 )
+from ...schemas.lineage.operations import NOTICES, SHOW_LINEAGE, WHO_SAW, LineageAnswer, NoticesAnswer, WhoSawAnswer
 from ...schemas.models.operations import (
     ACTIVATE_MODEL,
     ADD_MODEL,
@@ -3122,6 +3123,66 @@ class Operations:
         """
         return self._operate(PROVE_ENTRY, locals())
 
+    def show_lineage(
+        self,
+        name: str,
+        *,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LineageAnswer:
+        """Show what a memory was made of, and what was made of it.
+
+        Both ways are followed to the end: up to the entries that were made of nothing, with their authors, and
+        down to vectors, links and texts that were made of texts. Messages without text of the other
+        (`supersedes`, `corrects`) are shown, but not followed.
+
+        Args:
+            name: Id of an entry, document write, rule or lesson, `drawer:ID` or `fact:ID`.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(SHOW_LINEAGE, locals())
+
+    def who_saw(
+        self,
+        name: str,
+        *,
+        subject: bool = False,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> WhoSawAnswer:
+        """Show which agents, runs and prompts were given a memory, from the receipts of recalls and prompts.
+
+        With `subject`, `name` is the `data_subject_id` of a person: that person's messages and everything that
+        was made of them.
+
+        Args:
+            name: Id as in `lineage`, or a person.
+            subject: `name` is the `data_subject_id` of a person.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(WHO_SAW, locals())
+
+    def notices(
+        self,
+        *,
+        again: bool = False,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> NoticesAnswer:
+        """Show which of the memories that a run was given no longer count; each notice is returned once.
+
+        The run is that of the header `Crew-Run`; without it, the notices are for the caller's prompts without a
+        run.
+
+        Args:
+            again: Also return the notices that were returned before.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(NOTICES, locals())
+
 
 def _awaited(
     method: Callable[Concatenate[Operations, _P], _A],
@@ -3272,3 +3333,6 @@ class AsyncOperations:
     erasures = _awaited(Operations.erasures)
     verify_chain = _awaited(Operations.verify_chain)
     prove_entry = _awaited(Operations.prove_entry)
+    show_lineage = _awaited(Operations.show_lineage)
+    who_saw = _awaited(Operations.who_saw)
+    notices = _awaited(Operations.notices)

@@ -24,6 +24,7 @@ PATH: Final = "/mcp"
 CALLS_AT_ONCE: Final = 8
 CALL_TIMEOUT_S: Final = 60.0
 CALL_ID: Final = "Crew-Call-Id"
+RUN: Final = "Crew-Run"
 """Header with which the service recognises a resent call, so that it writes only once."""
 RETRY_S: Final = 3.0
 """Seconds for which a call is resent, because a killed node may take that long to end."""
@@ -68,6 +69,7 @@ class Proxy:
         self._own = threading.local()
         self._address: ServiceAddress | None = None
         self._version: str | None = None
+        self._run = uuid.uuid4().hex
         self._up = True
         self._ended = threading.Event()
 
@@ -119,7 +121,7 @@ class Proxy:
 
     def _ask(self, message: Message) -> Message | None:
         body = _bytes(message)
-        headers = self._headers(message) | {CALL_ID: uuid.uuid4().hex}
+        headers = self._headers(message) | {CALL_ID: uuid.uuid4().hex, RUN: self._run}
         until = time.monotonic() + RETRY_S
         while True:
             try:

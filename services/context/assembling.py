@@ -21,7 +21,7 @@ from ...schemas.core.limits import RECALL_QUERY_MAX_CHARS
 from ...schemas.core.timestamps import format_ms
 from ...schemas.facts.tables import FACTS_PROJECTION
 from ...schemas.prompt.assembler import Count, estimate
-from ...schemas.recall.events import MemorySearched
+from ...schemas.recall.events import MOST_FURTHER, MemorySearched
 from ...schemas.recall.evidence import WEAK
 from ..desk import Caller
 from ..node import Answers, Node
@@ -135,7 +135,7 @@ class Assembling:
             "recall_confidence": recall.confidence,
             "degraded": recall.degraded,
             "now": format_ms(now_ms),
-            "receipt": self._recorded(wanted, gathered, made) if request.record else None,
+            "receipt": self._recorded(wanted, gathered, made, view_seq) if request.record else None,
             "view_seq": view_seq,
         }
         return ContextAnswer.model_validate(answer, from_attributes=True)
@@ -170,18 +170,14 @@ class Assembling:
         )
         return conflicts, tuple(stale)
 
-    def _recorded(self, query: MemoryQuery, gathered: GatheredMemories, context: Context) -> str | None:
-        inside = [
-            item
-            for item in context.items
-            if item.id in gathered.entry_ids
-            and item.finding is None
-            and not (item.turn and item.certainty in (None, WEAK))  # it only fills what was left
-        ]
-        best = sorted(inside, key=lambda item: item.order)[:MOST_RECORDED]
-        if not best:
+    def _recorded(self, query: MemoryQuery, gathered: GatheredMemories, context: Context, view_seq: int) -> str | None:
+        held = [item for item in context.items if item.id in gathered.entry_ids and item.finding is None]
+        if not held:
             return None
+        inside = [item for item in held if not (item.turn and item.certainty in (None, WEAK))]  # no mere filling
+        best = sorted(inside, key=lambda item: item.order)[:MOST_RECORDED]
         entries = tuple(dict.fromkeys(gathered.entry_ids[item.id] for item in best))
+        others = dict.fromkeys(gathered.entry_ids[item.id] for item in held)
         searched = MemorySearched(
             query=query.query,
             scope="workspace",
@@ -190,8 +186,10 @@ class Assembling:
             scores=tuple(item.salience for item in best)[: len(entries)],
             rendered=entries,
             asked_by=query.caller.principal.token_id,
+            held=tuple(name for name in others if name not in entries)[:MOST_FURTHER],
+            view_seq=view_seq,
         )
-        return self._record(query.caller.principal, query.caller.workspace_id, searched)
+        return self._record(query.caller.principal, query.caller.workspace_id, searched, query.request.run_id)
 
 
 def _budget(request: ContextRequest, budget: Budget) -> Budget:

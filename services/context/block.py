@@ -32,12 +32,13 @@ from ...schemas.core.ports import CommittedBatch, ViewReader
 from ...schemas.core.principal import Role
 from ...schemas.core.recorded_settings import AgentRole
 from ...schemas.core.timestamps import day_of
-from ...schemas.documents.rules import TIERS, Scope, key_problem, owner_of
+from ...schemas.documents.rules import TIERS, Scope, key_problem, owner_of, tier_of_label
 from ...schemas.documents.tables import DOCUMENTS_PROJECTION
 from ...schemas.entries.tables import ENTRIES
 from ...schemas.learning.lessons import OUTCOMES_LABEL, RULES_LABEL, outcomes_text, rules_text
+from ...schemas.lineage.events import MOST_HELD, HeldText, MemoryGiven
 from ...schemas.models.rules import REMEMBERED
-from ...schemas.prompt.assembler import Section
+from ...schemas.prompt.assembler import Section, SectionState
 from ...schemas.relations.rules import SIMILAR
 from ...schemas.relations.tables import RELATIONS
 from ...schemas.standing.operations import State
@@ -46,7 +47,7 @@ from ..desk import Caller
 from ..documents.addressing import SearchedOwners, check_own
 from ..documents.learned import NOW, CrewLearning, Opener, PromptLearning
 from ..documents.owned import OwnedDocuments, Past
-from ..documents.search import DocumentSearch
+from ..documents.search import DocumentSearch, RecordSearch, no_record
 from ..entries.rows import JOURNAL_SOURCE, SELECT_LIST, StoredEntry, add_marks
 from ..kept import KeptValues, changes_of, in_thread
 from ..registry import Registry
@@ -90,8 +91,8 @@ def block_input(caller: Caller, state: BlockState, agent_id: str | None, crew_id
     crew = state.crew if is_member else OwnedDocuments()
     pins = (
         _section(state.own, "pins"),
-        _section(state.crew, "pins", label="pins.md of the crew (pinned by operators)"),
-        _section(state.workspace, "pins", label="pins.md of the workspace (pinned by operators)"),
+        _section(state.crew, "pins", label=_OF_CREW),
+        _section(state.workspace, "pins", label=_OF_WORKSPACE),
     )
     crew_sections = (
         _section(crew, "CREW"),
@@ -123,6 +124,39 @@ def block_input(caller: Caller, state: BlockState, agent_id: str | None, crew_id
         is_lead=is_lead and is_member,
         has_crew=is_member,
     )
+
+
+PROMPT: Final = "memory_block"
+"""Names a block in ``memory.given``."""
+_OF_CREW, _OF_WORKSPACE = "pins.md of the crew (pinned by operators)", "pins.md of the workspace (pinned by operators)"
+
+
+def held_texts(
+    state: BlockState, sections: Sequence[SectionState], agent_id: str | None, crew_id: str | None
+) -> tuple[HeldText, ...]:
+    """The texts that are in a block: its documents, rules, outcomes, notes, and what is known about the person."""
+    own, crew, workspace = _owners(agent_id, crew_id)
+    has_persona = state.own.get("PERSONA") is not None
+    owners = {"agent": own, "crew": crew, "workspace": workspace, "persona": own if has_persona else crew, "peer": own}
+    pins = {_OF_CREW: crew, _OF_WORKSPACE: workspace}
+    held: list[HeldText] = []
+    for section in sections:
+        if not section.chars or section.blocked:
+            continue
+        if section.name == "rules":
+            rules = (rule.rule_id for rule in state.learned.rules_for(agent_id) if rule.finding is None)
+            held += (HeldText(kind="rule", id=rule_id, entry_ids=(rule_id,)) for rule_id in rules)
+        elif section.name == "outcomes":
+            outcomes = (item for item in state.learned.outcomes if item.finding is None)
+            held += (HeldText(kind="lesson", id=item.lesson_id, entry_ids=(item.entry_id,)) for item in outcomes)
+        elif section.name == "remembered":
+            held += (HeldText(kind="entry", id=entry_id, entry_ids=(entry_id,)) for entry_id in state.notes.entry_ids)
+        elif section.block in ("operator", "peer") and state.opener is not None:
+            held.append(HeldText(kind="person", id=state.opener.slug, entry_ids=state.opener.entry_ids[:MOST_HELD]))
+        owner = owners.get(section.block) if section.block != "pins" else pins.get(section.label, own)
+        if owner is not None and tier_of_label(section.name) is not None:
+            held.append(HeldText(kind="document", id=f"{owner}/{section.name}"))
+    return tuple(held[:MOST_HELD])
 
 
 def _section(owned: OwnedDocuments, tier: str, key: str | None = None, *, label: str | None = None) -> Section | None:
@@ -321,6 +355,7 @@ class MemoryBlocks:
         documents: The present documents.
         search: Ranks topics.
         opener: Finds the profile of the person who opened the session; ``Operators.opener``.
+        record: Records what a block holds.
         clock: The time now, UTC.
     """
 
@@ -331,10 +366,12 @@ class MemoryBlocks:
         documents: DocumentsByOwner,
         search: DocumentSearch,
         opener: Callable[[Caller, str, str | None, str | None, int], Opener],
+        record: RecordSearch = no_record,
         *,
         clock: Callable[[], datetime],
     ) -> None:
         self._views = views
+        self._record = record
         self._registry = registry
         self._documents = documents
         self._search = search
@@ -396,8 +433,13 @@ class MemoryBlocks:
             "sections": block.sections,
             "usage": block.usage,
             "opener_verified": None if state.opener is None else state.opener.verified,
+            "receipt": None,
             "view_seq": view_seq,
         }
+        texts = held_texts(state, block.sections, agent_id, crew_id)
+        if texts and request.as_of is None:
+            held = MemoryGiven(prompt=PROMPT, texts=texts, view_seq=view_seq, asked_by=caller.principal.token_id)
+            answer["receipt"] = self._record(caller.principal, workspace_id, held, request.session)
         return MemoryBlockAnswer.model_validate(answer, from_attributes=True)
 
     async def _now(self, workspace_id: str, agent_id: str | None, crew_id: str | None) -> BlockState:

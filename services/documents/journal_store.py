@@ -172,6 +172,12 @@ class JournalStore:
             if retracts and document.row is not None and document.row.retracted:
                 last = await asyncio.to_thread(self.reading.history.at, draft.address, document.seq)
                 return replace(draft, write_id=last.write_id), StoredWrite(last.seq, duplicate=True)
+            if document.row is not None and not (draft.appends or retracts):
+                whole = draft.action is DocumentAction.RESTORE or document.row.retracted
+                since = 0 if whole else document.row.base_seq
+                carried = self.reading.history.carried
+                causes = await asyncio.to_thread(carried, draft.address, draft.content, draft.derived_from, since)
+                draft = replace(draft, derived_from=causes)
             published: Published | None = None
             with document.counting(caller, draft) as pending:
                 try:

@@ -133,7 +133,8 @@ class Learned:
         return outcomes_shown(self._recorded(workspace_id, owner, seq, f"source = '{MISSION_OUTCOME}'"), OUTCOMES_SHOWN)
 
     def _recorded(self, workspace_id: str, owner: str, seq: int, which: str) -> list[Lesson]:
-        sql = f"""SELECT lesson_id, kind, captured_ms, source, rule, context, finding, author, publisher FROM (
+        sql = f"""SELECT lesson_id, kind, captured_ms, source, rule, context, finding, author, publisher,
+                entry_id FROM (
                 SELECT *, min(seq) OVER (PARTITION BY lesson_id) AS first_seq FROM {LESSONS} r
                 WHERE workspace_id = $workspace AND owner = $owner AND {which}
                 AND seq <= $seq AND {_counts("entry_id", seq)}
@@ -214,6 +215,7 @@ class Opener:
         card: The text of the agent's card, likewise.
         opted_out: Whether consent was withdrawn.
         verified: Whether the caller may read what is known about the person.
+        entry_ids: The entries that state the facts of model and card.
     """
 
     user: str
@@ -222,6 +224,7 @@ class Opener:
     card: str = ""
     opted_out: bool = False
     verified: bool = True
+    entry_ids: tuple[str, ...] = ()
 
 
 class Profiles:
@@ -282,9 +285,12 @@ class Profiles:
 
     def opener(self, workspace_id: str, user: str, slug: str, agent_id: str | None, seq: int = NOW) -> Opener:
         """The profile of the person who opened the session, for a prompt."""
-        rows = {row.agent_id: text_of(row) for row in self.of(workspace_id, slug, seq)}
-        card = "" if agent_id is None else rows.get(agent_id, "")
-        return Opener(user, slug, rows.get(None, ""), card, self.opted_out(workspace_id, slug))
+        rows = {row.agent_id: row for row in self.of(workspace_id, slug, seq) if row.agent_id in (None, agent_id)}
+        texts = {of: text_of(row) for of, row in rows.items()}
+        stated = dict.fromkeys(fact.entry_id for row in rows.values() for fact in facts_of(row.facts))
+        card = "" if agent_id is None else texts.get(agent_id, "")
+        opted_out = self.opted_out(workspace_id, slug)
+        return Opener(user, slug, texts.get(None, ""), card, opted_out, entry_ids=tuple(stated))
 
     def opted_out(self, workspace_id: str, slug: str) -> bool:
         """Whether the person's consent was withdrawn."""

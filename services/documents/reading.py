@@ -87,7 +87,14 @@ _WITH_TEXT: Final = f"{_SELECT} AND bytes > 0 ORDER BY seq DESC LIMIT 1"
 _PIECES: Final = f"SELECT action, piece FROM {VERSIONS} WHERE {_OF_DOCUMENT} AND seq BETWEEN ? AND ? ORDER BY seq"
 _CAUSES: Final = f"""SELECT write_id, data_subject_id FROM {VERSIONS} WHERE {_OF_DOCUMENT} AND seq BETWEEN ? AND ?
     ORDER BY seq DESC LIMIT {MAX_CAUSES}"""
+_LINES: Final = f"""SELECT write_id, piece FROM {VERSIONS}
+    WHERE {_OF_DOCUMENT} AND seq >= ? AND piece IS NOT NULL ORDER BY seq DESC"""
 _BY_WRITE: Final = f"SELECT {VERSIONS.names} FROM {VERSIONS} WHERE key IN (SELECT unnest(?::UBIGINT[]))"
+
+
+def _lines(text: str) -> set[str]:
+    """The lines of a text that hold a letter or digit, without the blanks around them."""
+    return {line.strip() for line in text.splitlines() if any(map(str.isalnum, line))}
 
 
 class History:
@@ -140,6 +147,24 @@ class History:
         rows = [VersionRow(*row) for row in self._views.rows(_BY_WRITE, [[name_key(write) for write in writes]])]
         known = {(row.workspace_id, row.write_id): row for row in rows}
         return [known.get(write) for write in writes]
+
+    def carried(
+        self, address: DocumentAddress, content: str, causes: tuple[str, ...], since_seq: int
+    ) -> tuple[str, ...]:
+        """The causes of a write of a whole text: those given, and earlier writes of the document with a line of it.
+
+        So an erasure of a line reaches every later text that repeats it. Blocking.
+
+        Args:
+            address: The document.
+            content: The text.
+            causes: The causes that the writer named.
+            since_seq: The first write that may have brought a line: that of the present text's beginning, 0 for all.
+        """
+        lines = _lines(content)
+        rows = self._views.rows(_LINES, [*address.values[1:], since_seq])
+        former = (write_id for write_id, piece in rows if not lines.isdisjoint(_lines(piece)))
+        return tuple(dict.fromkeys((*causes, *former)))[:MAX_CAUSES]
 
     def causes(self, address: DocumentAddress, base_seq: int, seq: int) -> tuple[tuple[str, ...], str | None]:
         """Ids of the last 1,000 writes that produced the text, newest first, and the data subject."""

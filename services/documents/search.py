@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from ...schemas.core.errors import NoSuchMemory
 from ...schemas.core.principal import Principal
@@ -39,6 +39,7 @@ from ...schemas.documents.tables import (
     DOCUMENTS,
     DOCUMENTS_PROJECTION,
 )
+from ...schemas.lineage.events import MemoryGiven
 from ...schemas.recall.events import MemorySearched
 from ...schemas.recall.operations import RecallHit, RecallRequest
 from ...schemas.text.analyzer import Analyzer, tokens_of
@@ -135,15 +136,24 @@ def document_indexes(cache: HotCache) -> Indexes[DocumentIndex]:
 
 _BYTES_PER_KB: Final = 1_024
 
-RecordSearch = Callable[[Principal, str, MemorySearched], str | None]
-"""``ReceiptLog.keep``: records a search by a principal in a workspace; returns the receipt or None."""
+
+class RecordSearch(Protocol):
+    """``ReceiptLog.keep``: records a search by a principal in a workspace; returns the receipt or None."""
+
+    def __call__(
+        self, asker: Principal, workspace_id: str, payload: MemorySearched | MemoryGiven, run: str | None = None
+    ) -> str | None:
+        """Record it; ``run`` counts if the request's header names no run."""
+        ...
 
 
 MemoryOn = Callable[[str, str], Awaitable[bool | None]]
 """``Agents.memory_enabled``: whether an agent's memory is on; None if the agent is not registered."""
 
 
-def no_record(_principal: Principal, _workspace_id: str, _searched: MemorySearched) -> None:
+def no_record(
+    asker: Principal, workspace_id: str, payload: MemorySearched | MemoryGiven, run: str | None = None
+) -> None:
     """The default if searches are not recorded."""
 
 
@@ -504,6 +514,7 @@ class MemorySearch:
             mode=answered.request.mode,
             chunks=tuple(hit.entry_id for hit in answered.response.hits if hit.document is not None),
             asked_by=caller.principal.token_id,
+            view_seq=answered.response.view_seq,
         )
         return self._record(caller.principal, caller.workspace_id, searched)
 

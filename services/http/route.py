@@ -16,17 +16,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...schemas.core.errors import InvalidQuery, NotAuthenticated
+from ...schemas.core.ids import is_id
 from ...schemas.core.limits import MAX_BATCH_BYTES
 from ...schemas.core.principal import Principal
 from ...schemas.settings import BODIES_MB, HTTP_CONNECTIONS, TOKEN_REQUESTS, Settings
 from ..access.tokens import TokenRegistry
 from ..budgets import SPENDER, Budgets
-from ..desk import Desk
+from ..desk import RUN, Desk
 from ..documents.files import MemoryStores
 from ..entries.filters import FILTER_PARAMETERS
 from ..entries.live_tail import LiveTail
 from ..entries.queries import MAX_SEQ, JournalQueries
 from ..journal.intake.append import Appender
+from ..lineage.notices import Notices
 from ..mcp.server import McpServer
 from ..models.use_cases import EmbeddingModels
 from ..operate.status import LongOperations, NodeStatus
@@ -89,6 +91,7 @@ class AppServices:
     operations: LongOperations
     models: EmbeddingModels
     mcp: McpServer
+    notices: Notices
     stores: MemoryStores
     budgets: Budgets = field(default_factory=Budgets)
     limits: HttpLimits = field(default_factory=HttpLimits)
@@ -149,7 +152,11 @@ class RouteDescription:
             if self.open is not None:
                 return await self.open(request)
             assert self.serve is not None
-            return await self.serve(request, principal_of(request))
+            principal = principal_of(request)
+            response = await self.serve(request, principal)
+            if waiting := services_of(request).notices.waiting(principal):
+                response.headers[NOTICES_HEADER] = str(waiting)
+            return response
 
         return Route(self.path, endpoint, methods=[self.method], name=self.name)
 
@@ -179,7 +186,21 @@ def principal_of(request: Request) -> Principal:
         requests.enter(principal.token_id)
     request.state.share = Share(request.app.state.bodies, principal.token_id, requests)
     SPENDER.set(services_of(request).budgets.spender(principal))
+    RUN.set(_run_of(request))
     return principal
+
+
+RUN_HEADER: Final = "Crew-Run"
+"""Names the run or session that asks: receipts and notices are for it."""
+NOTICES_HEADER: Final = "Crew-Notices"
+"""On an answer: how many notices may wait for the run; ``GET /v1/notices`` returns them."""
+
+
+def _run_of(request: Request) -> str | None:
+    run = request.headers.get(RUN_HEADER)
+    if run is not None and not is_id(run):
+        raise InvalidQuery(f"{RUN_HEADER} is not an id", hint="use 1 to 64 of A-Z a-z 0-9 _ -, or leave it out")
+    return run
 
 
 # Parses the query parameters other than filters.

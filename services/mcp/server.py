@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version as distribution_version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,7 @@ from ...schemas.prompt.assembler import REMEMBERED as REMEMBERED_MARKER
 from ...schemas.toolsets import NARRATION, NARRATION_CHARS, TOOLSETS, Tool, called, input_schema, tools_of
 from ..desk import Caller, Desk, check_access
 from ..journal.intake.append import Recorder
+from ..lineage.notices import Notices
 from ..parts import Part, end_task
 from ..problem import log_unexpected
 
@@ -266,12 +267,14 @@ class Tools:
     Args:
         desk: Answers operations.
         audit: Records calls.
+        notices: Tells a run about memories that no longer count.
         can_write: Whether writes can be durable now; without it only tools that read are listed.
     """
 
-    def __init__(self, desk: Desk, audit: Audit, can_write: Callable[[], bool]) -> None:
+    def __init__(self, desk: Desk, audit: Audit, notices: Notices, can_write: Callable[[], bool]) -> None:
         self._desk = desk
         self._audit = audit
+        self._notices = notices
         self._can_write = can_write
         self._written: OrderedDict[str, int] = OrderedDict()
 
@@ -325,11 +328,32 @@ class Tools:
             trace_id = uuid7_hex()
             log_unexpected(error, trace_id)
             outcome = Outcome(f"The memory failed unexpectedly (trace {trace_id}).", {"trace_id": trace_id}, True)
+        if self._notices.waiting(connection.principal):
+            outcome = await self._noticed(connection, outcome)
         took_ms = (time.perf_counter() - began) * 1_000
         named = arguments.get("workspace_id")
         workspace = named if isinstance(named, str) else connection.workspace_id
         self._audit.record(Call(connection, workspace, tool.name if tool else name[:64], arguments, outcome, took_ms))
         return outcome
+
+    async def _noticed(self, connection: ToolConnection, outcome: Outcome) -> Outcome:
+        """The outcome with the waiting notices of the run, by ids alone."""
+        principal = connection.principal
+        try:
+            waiting = await self._notices.take(principal, connection.workspace_id or principal.workspace(None))
+        except CrewJournalError:
+            return outcome  # they are returned with a later call
+        if not waiting:
+            return outcome
+        lines = "".join(
+            f"\n- {notice.id}: {notice.why}" + (f" by {notice.by}" if notice.by else "") for notice in waiting
+        )
+        notices = [notice.model_dump(mode="json", exclude_none=True) for notice in waiting]
+        return replace(
+            outcome,
+            text=f"{outcome.text}\n\nMemories that you were given earlier no longer count:{lines}",
+            structured={**outcome.structured, "notices": notices},
+        )
 
     def _note(self, connection: ToolConnection, seq: Any) -> None:
         """Remember the sequence of a caller's last write, so that its next call sees it."""

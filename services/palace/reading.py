@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
 from ...schemas.core.errors import NotFound
 from ...schemas.core.timestamps import format_ms
+from ...schemas.lineage.events import HeldText, MemoryGiven
 from ...schemas.palace import operations as ops
 from ...schemas.palace.layers import (
     ESSENTIAL_DRAWERS,
@@ -45,7 +47,7 @@ from ...schemas.palace.operations import (
     WingRooms,
 )
 from ...schemas.palace.rules import DIARY, agent_slug
-from ...schemas.palace.tables import DrawerRow
+from ...schemas.palace.tables import DRAWERS_PROJECTION, DrawerRow
 from ...schemas.recall.events import MemorySearched
 from ..desk import Caller
 from ..node import Answers, Node
@@ -64,6 +66,7 @@ class PalaceReading:
         self._drawers = DrawerReader(node.views)
         self._search = node.use(DrawerSearch)
         self._record = node.record_search
+        self._views = node.views
 
     async def status(self, caller: Caller, _asked: ops.PalaceStatusRequest) -> PalaceStatusAnswer:
         """Numbers of drawers."""
@@ -157,35 +160,46 @@ class PalaceReading:
 
     async def wake_up(self, caller: Caller, request: ops.WakeUpRequest) -> PalaceTextAnswer:
         """Identity and essential story."""
-        identity, told = await self._standing(caller, request)
-        return _text(wake_up(identity, told))
+        identity, told, receipt = await self._standing(caller, request, "wake_up")
+        return _text(wake_up(identity, told), receipt)
 
     async def context(self, caller: Caller, request: PalaceContextRequest) -> PalaceTextAnswer:
         """Identity, essential story and the newest messages."""
-        identity, told = await self._standing(caller, request)
+        identity, told, receipt = await self._standing(caller, request, "palace_context")
         memory = wake_up(identity, told) if identity or told else ""
         heard = [
             ChatMessage("User" if message.role == "user" else message.name or "Agent", message.text)
             for message in request.messages
             if not message.silent
         ]
-        return _text(render_context(memory, heard))
+        return _text(render_context(memory, heard), receipt)
 
     async def _standing(
-        self, caller: Caller, request: ops.WakeUpRequest | PalaceContextRequest
-    ) -> tuple[WorkspaceIdentity | None, list[LayerDrawer]]:
-        """The identity, and the most important drawers."""
+        self, caller: Caller, request: ops.WakeUpRequest | PalaceContextRequest, prompt: str
+    ) -> tuple[WorkspaceIdentity | None, list[LayerDrawer], str | None]:
+        """The identity, the most important drawers, and the receipt of the prompt that they are for."""
         important = await self._search.important(
             caller.workspace_id, request.wing, ESSENTIAL_DRAWERS, request.min_seq or 0
         )
         drawers = [_layer_drawer(drawer, text, drawer.author_text) for drawer, text in important]
-        return await self._drawers.identity(caller.workspace_id), drawers
+        receipt = self._gave(caller, prompt, [drawer for drawer, _ in important])
+        return await self._drawers.identity(caller.workspace_id), drawers, receipt
 
     async def recall(self, caller: Caller, request: ops.PalaceRecallRequest) -> PalaceTextAnswer:
         """Drawers of a place as a text."""
         drawers = await self._drawers.listed(caller.workspace_id, request.wing, request.room, limit=request.limit)
         shown = [_layer_drawer(drawer.row, drawer.row.content, drawer.author_text) for drawer in drawers]
-        return _text(render_recall(shown, request.wing, request.room))
+        receipt = self._gave(caller, "palace_recall", [drawer.row for drawer in drawers])
+        return _text(render_recall(shown, request.wing, request.room), receipt)
+
+    def _gave(self, caller: Caller, prompt: str, drawers: Sequence[DrawerRow | HotDrawer]) -> str | None:
+        """Record the drawers in a text for a prompt; returns the receipt."""
+        if not drawers:
+            return None
+        texts = tuple(HeldText(kind="drawer", id=drawer.drawer_id, entry_ids=(drawer.entry_id,)) for drawer in drawers)
+        view_seq, asked_by = self._views.view_seq(DRAWERS_PROJECTION), caller.principal.token_id
+        given = MemoryGiven(prompt=prompt, texts=texts, view_seq=view_seq, asked_by=asked_by)
+        return self._record(caller.principal, caller.workspace_id, given)
 
     async def _rooms(self, caller: Caller, wing: str | None = None) -> tuple[RoomCount, ...]:
         rooms = await self._drawers.rooms(caller.workspace_id, wing)
@@ -204,6 +218,7 @@ class PalaceReading:
             scores=tuple(round(hit.score, 6) for hit in hits),
             rendered=entries,
             asked_by=caller.principal.token_id,
+            view_seq=self._views.view_seq(DRAWERS_PROJECTION),
         )
         return self._record(caller.principal, caller.workspace_id, searched)
 

@@ -25,13 +25,14 @@ from ...schemas.core.errors import (
     InvalidQuery,
     NotFound,
 )
-from ...schemas.core.ids import derived_id, message_id, uuid7_hex
+from ...schemas.core.ids import derived_id, is_id, message_id, uuid7_hex
 from ...schemas.core.principal import Principal
 from ...schemas.core.timestamps import format_ms
+from ...schemas.lineage.events import MemoryGiven
 from ...schemas.recall import operations as ops
 from ...schemas.recall.events import MemoryReferenced, MemorySearched, ReferencedEntry, SearchedText
 from ...schemas.recall.tables import RECEIPTS, ReceiptRow
-from ..desk import Caller
+from ..desk import RUN, Caller
 from ..journal.intake.append import Recorder
 from ..node import Answers, Node
 from ..parts import end_task
@@ -57,10 +58,22 @@ RETRY_S: Final = 1.0
 STOP_TIMEOUT_S: Final = 5.0
 """Seconds that the last receipts may take while the node stops."""
 
+DOCUMENT: Final = "document"
+"""Kind of texts that come from document writes."""
 OF_THE_JOURNAL: Final = frozenset((None, "entry", "rule"))
 """Kinds of hits that are entries of the journal."""
 
 _log = structlog.get_logger(__name__)
+
+
+ReceiptPayload = MemorySearched | MemoryGiven
+
+
+def names_documents(payload: ReceiptPayload) -> bool:
+    """Whether a receipt names documents, whose writes are to be added to it."""
+    if isinstance(payload, MemoryGiven):
+        return any(text.kind == DOCUMENT for text in payload.texts)
+    return bool(payload.chunks) or any(text.kind == DOCUMENT for text in payload.texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,8 @@ class _Receipt:
     workspace_id: str
     crew_id: str | None
     agent_id: str | None
-    payload: MemorySearched
+    run: str | None
+    payload: ReceiptPayload
 
 
 class ReceiptLog:
@@ -95,11 +109,18 @@ class ReceiptLog:
     Args:
         journal: Records them.
         connected: Whether the broker can be reached.
+        complete: Adds the document writes to a receipt in a workspace; blocking.
     """
 
-    def __init__(self, journal: Recorder, connected: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        journal: Recorder,
+        connected: Callable[[], bool],
+        complete: Callable[[str, ReceiptPayload], ReceiptPayload] | None = None,
+    ) -> None:
         self._journal = journal
         self._connected = connected
+        self._complete = complete
         self._waiting: dict[str, _Receipt] = {}
         self._due = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -140,13 +161,14 @@ class ReceiptLog:
         """
         return self.keep(answered.principal, answered.workspace_id, _payload(answered, rendered))
 
-    def keep(self, asker: Principal, workspace_id: str, payload: MemorySearched) -> str | None:
-        """Record a search.
+    def keep(self, asker: Principal, workspace_id: str, payload: ReceiptPayload, run: str | None = None) -> str | None:
+        """Record a search, or a text for a prompt.
 
         Args:
             asker: Who asked.
             workspace_id: Where.
-            payload: What was found.
+            payload: What was found or given.
+            run: The run that asked, unless the request's header names one.
 
         Returns:
             The receipt; None if it cannot be stored now.
@@ -155,9 +177,15 @@ class ReceiptLog:
             self._refused += 1
             return None
         receipt = PREFIX + uuid7_hex()
-        self._waiting[receipt] = _Receipt(receipt, workspace_id, asker.crew_id, asker.agent_id, payload)
+        run = RUN.get() or (run if run is not None and is_id(run) else None)
+        self._waiting[receipt] = _Receipt(receipt, workspace_id, asker.crew_id, asker.agent_id, run, payload)
         self._due.set()
         return receipt
+
+    def hurry_all(self) -> None:
+        """Publish the pending receipts at once."""
+        if self._waiting:
+            self._hurry.set()
 
     def hurry(self, receipt: str) -> bool:
         """Publish at once if this receipt is not acked yet; returns whether it is one of those."""
@@ -180,13 +208,17 @@ class ReceiptLog:
     async def _publish(self, receipt: _Receipt) -> bool:
         """Publish one; returns whether it need not be tried again."""
         try:
+            payload = receipt.payload
+            if self._complete is not None and names_documents(payload):
+                payload = await asyncio.to_thread(self._complete, receipt.workspace_id, payload)
             await self._journal.record(
                 receipt.workspace_id,
-                receipt.payload,
-                summary=_summary(receipt.payload),
+                payload,
+                summary=_summary(payload),
                 entry_id=receipt.entry_id,
                 crew_id=receipt.crew_id,
                 agent_id=receipt.agent_id,
+                trace_id=receipt.run,
             )
             self._published += 1
         except (BrokerUnavailable, BrokerError) as error:
@@ -214,7 +246,9 @@ class ReceiptLog:
                 await asyncio.sleep(RETRY_S)
 
 
-def _summary(searched: MemorySearched) -> str:
+def _summary(searched: ReceiptPayload) -> str:
+    if isinstance(searched, MemoryGiven):
+        return f"Gave {len(searched.texts)} texts for a prompt ({searched.prompt})"
     passages = f"{len(searched.chunks)} passages of documents"
     if not searched.hit_ids and searched.chunks:
         return f"Found {passages}"
@@ -260,6 +294,7 @@ def _payload(answered: AnsweredRecall, rendered: Sequence[str] | None) -> Memory
         rendered=None if rendered is None else tuple(hit for hit in rendered if hit not in documents)[:MOST_HITS],
         asked_by=asker.token_id,
         texts=tuple(texts),
+        view_seq=response.view_seq,
     )
 
 

@@ -57,6 +57,10 @@ from ..journal.intake.append import Journal
 from ..journal.publishing import Writer
 from ..learning import proposals
 from ..learning import use_cases as learning
+from ..lineage import notices
+from ..lineage import use_cases as lineage
+from ..lineage.held import Writes
+from ..lineage.notices import Notices
 from ..mcp.server import Audit, McpServer, Tools
 from ..models import use_cases as models
 from ..models.use_cases import EmbeddingModels
@@ -87,10 +91,10 @@ from .embedding import Embedding
 
 
 async def start_mcp(
-    parts: Parts, desk: Desk, journal: Journal, settings: Settings, *, can_write: Callable[[], bool]
+    parts: Parts, desk: Desk, journal: Journal, settings: Settings, noticed: Notices, *, can_write: Callable[[], bool]
 ) -> McpServer:
     """Start the MCP tools and the recording of their calls."""
-    tools = Tools(desk, await parts.begin("tool_calls", Audit(journal)), can_write=can_write)
+    tools = Tools(desk, await parts.begin("tool_calls", Audit(journal)), noticed, can_write=can_write)
     return await parts.begin("mcp", McpServer(tools, HttpLimits.of(settings).body_bytes))
 
 
@@ -132,6 +136,8 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     chain.ANSWERS,
     exporting.ANSWERS,
     retention.ANSWERS,
+    lineage.ANSWERS,
+    notices.ANSWERS,
     documents.ANSWERS,
     document_reading.ANSWERS,
     block.ANSWERS,
@@ -207,7 +213,9 @@ async def start_documents(
     ends.callback(prompts.close)
     owned = node.put(StoredPrompts, StoredPrompts(prompts, stores))
     opener = node.use(Operators).opener
-    blocks = node.put(MemoryBlocks, MemoryBlocks(views, node.use(Registry), owned, search, opener, clock=clock))
+    blocks = node.put(
+        MemoryBlocks, MemoryBlocks(views, node.use(Registry), owned, search, opener, node.record_search, clock=clock)
+    )
     ends.callback(blocks.close)
 
 
@@ -244,7 +252,7 @@ async def make_node(
     """
     queries = JournalQueries(views)
     stack.callback(queries.close)
-    log = ReceiptLog(journal, lambda: writer.client.is_connected)
+    log = ReceiptLog(journal, lambda: writer.client.is_connected, Writes(views).complete)
     await log.start()
     stack.push_async_callback(log.stop)
     analyzer = Analyzer(Stemmer.Stemmer)
@@ -330,6 +338,7 @@ async def make_services(
     )
     desk = desk_of(node)
     client = node.writer.client
+    noticed = await parts.begin("notices", node.use(Notices))
     return AppServices(
         journal=node.journal,
         queries=node.queries,
@@ -339,7 +348,8 @@ async def make_services(
         status=status,
         operations=operations,
         models=node.use(EmbeddingModels),
-        mcp=await start_mcp(parts, desk, node.journal, node.settings, can_write=lambda: client.is_connected),
+        mcp=await start_mcp(parts, desk, node.journal, node.settings, noticed, can_write=lambda: client.is_connected),
+        notices=noticed,
         stores=node.use(MemoryStores),
         budgets=budgets,
         limits=limits,

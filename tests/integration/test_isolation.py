@@ -179,6 +179,7 @@ async def test_naming_the_other_workspace_is_refused_the_same_whether_it_exists(
                     crew_id="red",
                     drawer_id="drawer_a_b_1",
                     erasure_id="x_1",
+                    name="same-1",
                     tunnel_id="tunnel_1",
                     proposal_id="d_1",
                     fact_id="t_1",

@@ -136,6 +136,13 @@ class Tokens:
         return Principal(token_id=bearer, role=Role.AGENT, workspace_id="acme", agent_id="ada")
 
 
+class NoNotices:
+    """No run has a notice."""
+
+    def waiting(self, principal: Principal) -> int:
+        return 0
+
+
 def app_with(desk: Desk) -> App:
     absent: Any = None
     services = AppServices(
@@ -148,6 +155,7 @@ def app_with(desk: Desk) -> App:
         operations=absent,
         models=absent,
         mcp=absent,
+        notices=cast(Any, NoNotices()),
         stores=absent,
         limits=HttpLimits(),
     )

@@ -69,6 +69,7 @@ class DecisionFields(TypedDict, total=False):
         severity: Info if absent.
         crew_id: The crew it concerns.
         agent_id: The agent it concerns.
+        trace_id: The run it concerns.
         priority: Its priority; normal if absent.
         refs: Ids of other entries.
     """
@@ -79,6 +80,7 @@ class DecisionFields(TypedDict, total=False):
     severity: Severity
     crew_id: str | None
     agent_id: str | None
+    trace_id: str | None
     priority: Priority | None
     refs: dict[str, list[str]] | None
 

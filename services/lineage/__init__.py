@@ -1,0 +1,1 @@
+"""Lineage: what each message was made of, who was given it, and notices about its end."""

@@ -23,7 +23,7 @@ from ..access import workspaces as workspace_settings
 from ..access.agents import Agents
 from ..access.tokens import TokenRegistry
 from ..budgets import Budgets
-from ..context import assembling, block, layered_facts, nudges
+from ..context import assembling, block, corrections, layered_facts, nudges
 from ..context import use_cases as layered
 from ..context.assembling import Assembling
 from ..context.block import MemoryBlocks
@@ -113,6 +113,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     health.ANSWERS,
     relations.ANSWERS,
     retractions.ANSWERS,
+    corrections.ANSWERS,
     agents.ANSWERS,
     learning.ANSWERS,
     proposals.ANSWERS,

@@ -52,7 +52,7 @@ from ..publishing.writer import Writer
 from .decisions import DecisionFields, decision_entry
 from .plain import Accepted, entry_head
 from .secrets import Scrubbed, SecretGuard
-from .submission import accept
+from .submission import accept, accept_in_place
 
 # Reads the stored message when the broker reports a duplicate.
 
@@ -199,6 +199,13 @@ class Journal:
         if warning is not None:
             appended.warnings = (*appended.warnings, warning)
         return appended
+
+    async def append_in_place(self, principal: Principal, record: Mapping[str, Any]) -> Appended:
+        """Append an entry under an id that the service derived (``accept_in_place``); raises as ``append``."""
+        accepted = accept_in_place(principal, record, self._clock())
+        if self._secrets.suspects(accepted):
+            accepted, _warning = await self._secrets.entry(accepted)
+        return await self._append_given(accepted)
 
     async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
         """Append up to 1,000 entries, all or nothing; the answers are in the order given.

@@ -42,8 +42,7 @@ from ...schemas.operators.tables import (
     OperatorTurnRow,
 )
 from ...schemas.standing.events import StatementCorrected
-from ..folds.history import end, succeed
-from ..folds.payloads import decisions
+from ..folds.payloads import decisions, end, succeed
 from ..projection import Batch, Folds, FoldTransaction
 
 _OF_KEY: Final[Tables] = (OPERATOR_PROFILES, OPERATOR_CONSENTS, OPERATOR_FORGOTTEN, OPERATOR_NAMES)

@@ -36,14 +36,13 @@ from ...schemas.standing.operations import State, StatementKind
 from ...schemas.standing.tables import RETRACTIONS
 from ..authorship import Author, check_may_change
 from ..desk import Caller
-from ..documents.addressing import DocumentAddress
-from ..documents.scopes import file_scope
+from ..documents.addressing import DocumentAddress, file_scope
 from ..documents.search import DocumentSearch
 from ..entries.filters import Visible
 from ..entries.rows import StoredEntry
 from ..facts.index import KnownFact
 from ..node import Node
-from ..palace.rows import Drawer, DrawerReader
+from ..palace.drawer_index import Drawer, DrawerReader
 from ..palace.searching import DrawerSearch
 from .layered_facts import LayeredFacts
 

@@ -60,8 +60,8 @@ from ..facts.index import KnownFact
 from ..facts.use_cases import FactReader
 from ..journal.intake.secrets import storable
 from ..node import Answers, Node
+from ..palace.drawer_index import Drawer, DrawerReader, shown_text
 from ..palace.filing import filing_id
-from ..palace.rows import Drawer, DrawerReader, shown_text
 from .claimants import Claimants, Repeated, Stated, address_of
 
 PARENT_REF: Final = "parent_entry_id"

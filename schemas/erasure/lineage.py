@@ -79,6 +79,10 @@ def _of_entry(event: EntryRecorded) -> Iterator[str]:
     targets = payload.get("targets")
     if isinstance(targets, Mapping) and len(ids := list(_strings(targets.get("ids")))) == 1:
         yield from ids
+    retired = payload.get("retired")
+    if isinstance(retired, list) and len(retired) == 1 and isinstance(retired[0], Mapping):
+        named = {"drawer": _drawer, "fact": _fact}.get(str(retired[0].get("kind")), str)
+        yield from map(named, _strings(retired[0].get("id")))
     for stated in payload.get("facts") or ():  # of a person: each with the entry that states it
         if isinstance(stated, Mapping):
             yield from _strings(stated.get("entry_id"))

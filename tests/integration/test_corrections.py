@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,17 @@ import pytest
 from support.stack import DEADLINE_S, Stack, running_stack
 
 from crew_journal.schemas.core.entry import Priority
+from crew_journal.schemas.core.errors import (
+    BrokerUnavailable,
+    EntryConflict,
+    InvalidEntry,
+    NotAllowed,
+    NotFound,
+)
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.learning.events import RuleLearned
 from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.context.corrections import Corrections
 
 OLD = "The staging port is 8080."
 NEW = "The staging port is 9090."
@@ -72,9 +81,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def test_correction_of_entry_reaches_drawer_fact_document_and_rule(world: World) -> None:
-    await world.ada.remember(OLD, entry_id="old")
+    await world.seen((await world.ada.remember(OLD, entry_id="old")).seq)
     for n, agent in enumerate((world.ada, world.bruno, world.lead)):
-        await agent.remember(f"Deploys fail behind the proxy, case {n}", entry_id=f"seen{n}")
+        await world.seen((await agent.remember(f"Deploys fail behind the proxy, case {n}", entry_id=f"seen{n}")).seq)
     drawer = await world.ada.add_drawer("ops", "ports", f"{OLD}")
     fact = await world.ada.kg_add("staging port", "is", "8080", source_entry_id="old")
     untouched = await world.ada.kg_add("staging", "belongs to", "Ada", source_entry_id="old")
@@ -133,3 +142,161 @@ async def test_correction_of_entry_reaches_drawer_fact_document_and_rule(world: 
     assert OLD not in await world.said(world.ada)
     listed = (await world.owner.corrections()).corrections
     assert {(one.id, one.old, one.new) for one in listed} == {("old", OLD, NEW)}
+
+
+async def test_correction_is_refused_to_those_who_may_not_change_the_statement(world: World) -> None:
+    await world.seen((await world.bruno.remember(OLD, entry_id="of_bruno")).seq)
+    with pytest.raises(NotFound):  # an agent reads its own entries alone
+        await world.ada.correct("of_bruno", NEW)
+    by_lead = await world.lead.correct("of_bruno", NEW)
+    new = await world.owner.get(by_lead.replaced_by)
+    assert (new.agent_id, new.actor_id, new.crew_id) == ("bruno", "lena", "core")
+    spoken = {"id": "spoken", "entry_type": "chat.user_message", "summary": "My office is in Bonn."}
+    said = await world.ada.append({**spoken, "actor_type": "user", "actor_id": "mia"})
+    await world.seen(said.seq)
+    with pytest.raises(NotAllowed, match="was said by mia"):
+        await world.ada.correct("spoken", "My office is in Ulm.")
+    await world.seen((await world.ada.remember("Deploys need two reviewers.", entry_id="pinned")).seq)
+    await world.owner.set_priority("pinned", "pin", reason="policy")
+    with pytest.raises(NotAllowed, match="priority pin"):
+        await world.ada.correct("pinned", "Deploys need one reviewer.")
+    pinned = await world.owner.correct("pinned", "Deploys need three reviewers.")
+    assert (await world.owner.get(pinned.replaced_by)).live_priority == "pin"
+    drawer = await world.owner.add_drawer("ops", "rules", "Nobody deploys on a Friday afternoon.")
+    fact = await world.owner.kg_add("parser", "owner", "Ada")
+    await world.seen(fact.seq)
+    lesson = await world.owner.add_lesson("never deploy on Fridays", kind="negative", crew_id="core")
+    await world.learn("rule", "Deploys fail at noon", "pinned", "of_bruno")
+    for statement in (drawer.drawer_id, fact.triple_id):
+        with pytest.raises(NotAllowed, match="OWNER or ADMIN"):
+            await world.ada.correct(statement, "Anybody deploys whenever they want.")
+    for statement in ("rule", lesson.entry_id):
+        with pytest.raises(NotAllowed, match="given to other agents"):
+            await world.lead.correct(statement, "Anybody deploys whenever they want.")
+
+
+async def test_wrong_id_or_text_is_refused_with_field_and_fix(world: World) -> None:
+    await world.seen((await world.ada.remember(OLD, entry_id="old")).seq)
+    await world.seen((await world.ada.remember("An old idea", entry_id="withdrawn")).seq)
+    await world.ada.retract("withdrawn", reason="bad")
+    decided = await world.owner.set_priority("old", "high", reason="r")
+    await world.owner.set_priority("old", "normal", reason="r")
+    decision = next(e for e in (await world.owner.list()).entries if e.entry_type == "memory.priority_changed")
+    assert decided.seq
+    wrong = {
+        "nowhere": NotFound,
+        "withdrawn": InvalidEntry,
+        "a-ada/AGENT.md:3": InvalidEntry,
+        decision.id: InvalidEntry,
+    }
+    for statement, error in wrong.items():
+        with pytest.raises(error) as refused:
+            await world.owner.correct(statement, NEW)
+        assert "id" in str(refused.value) or refused.value.field == "id"
+        assert refused.value.hint
+    with pytest.raises(InvalidEntry, match="says what the statement says"):
+        await world.ada.correct("old", "the staging port is 8080")
+    with pytest.raises(NotFound):
+        await world.ada.correct("old", NEW, also=["nowhere"])
+    assert await world.said(world.ada) == [OLD]
+    done = await world.ada.correct("old", NEW)
+    with pytest.raises(InvalidEntry, match=done.replaced_by):
+        await world.ada.correct("old", "The staging port is 7070.")
+
+
+async def test_drawer_fact_rule_and_lesson_are_corrected_as_what_they_are(world: World) -> None:
+    drawer = await world.ada.add_drawer("ops", "ports", f"Notes of Monday. {OLD} It is open.")
+    done = await world.ada.correct(drawer.drawer_id, "Notes of Monday. The staging port is closed.")
+    assert done.kind == "drawer"
+    old = await world.ada.drawer(drawer.drawer_id)
+    assert (old.live, old.superseded_by) == (False, done.replaced_by)
+    assert (await world.ada.drawer(done.replaced_by)).wing == "ops"
+
+    value = await world.ada.kg_add("parser", "owner", "Ada", valid_from="2026-01-05")
+    await world.seen(value.seq)
+    by_value = await world.bruno.correct(value.triple_id, "Bruno")
+    by_sentence = await world.ada.correct(by_value.replaced_by, "Parser owner Cleo.")
+    facts = {one.id: one for one in (await world.ada.kg_query("parser")).results}
+    assert [one.object for one in facts.values() if one.current] == ["Cleo"]
+    assert facts[by_sentence.replaced_by].valid_from == "2026-01-05"
+    again = await world.ada.correct(by_value.replaced_by, "Cleo")
+    assert (again.changed, again.replaced_by) == (False, by_sentence.replaced_by)
+
+    lesson = await world.owner.add_lesson("never deploy on Fridays", kind="negative", crew_id="core", lesson_id="l1")
+    corrected = await world.owner.correct(lesson.entry_id, "never deploy on Sundays")
+    text = (await world.owner.document_read("lessons", crew_id="core")).content
+    assert "Sundays" in text
+    assert "Fridays" not in text
+    assert corrected.kind == "lesson"
+
+    for n, agent in enumerate((world.ada, world.bruno)):
+        await world.seen((await agent.remember(f"Deploys fail at noon, case {n}", entry_id=f"seen{n}")).seq)
+    await world.learn("rule", "Deploys fail at noon", "seen0", "seen1")
+    await world.owner.correct("rule", "Deploys fail at midnight")
+    [rule] = (await world.owner.learned_rules(crew_id="core")).rules
+    assert (rule.pattern, rule.evidence) == ("Deploys fail at midnight", ("seen0", "seen1"))
+
+
+async def test_repetition_of_another_agent_is_listed_and_retired_when_named(world: World) -> None:
+    await world.seen((await world.ada.remember(OLD, entry_id="old")).seq)
+    await world.seen((await world.ada.remember("The staging port is 8080", entry_id="twice")).seq)
+    await world.seen((await world.bruno.remember(OLD, entry_id="of_bruno")).seq)
+    await world.seen((await world.ada.remember(f"From the meeting: lunch is at one. {OLD}", entry_id="minutes")).seq)
+    done = await world.owner.correct("old", NEW)
+    assert {one.id for one in done.retired} == {"old", "twice"}
+    assert {one.id: one.why for one in done.review} == {
+        "of_bruno": "is in the memory of another agent",
+        "minutes": "holds the statement among others",
+    }
+    [listed] = (await world.owner.corrections()).corrections
+    assert {one.id for one in listed.review} == {"of_bruno", "minutes"}
+    more = await world.owner.correct("old", NEW, also=["of_bruno", "minutes"])
+    assert {one.id for one in more.retired} == {"old", "of_bruno", "minutes"}
+    assert more.review == ()
+    assert await world.said(world.bruno, min_seq=more.seq) == [NEW]
+    assert OLD not in " ".join(await world.said(world.ada))
+
+
+async def test_correction_that_stopped_before_its_decision_is_finished_by_the_same_request(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.seen((await world.ada.remember(OLD, entry_id="old")).seq)
+    drawer = await world.ada.add_drawer("ops", "ports", OLD)
+
+    async def stop(*_: Any, **__: Any) -> None:
+        raise BrokerUnavailable("stopped", hint="again")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Corrections, "_decide", stop)
+        with pytest.raises(BrokerUnavailable):
+            await world.ada.correct("old", NEW)
+    assert (await world.owner.get("old")).standing is None
+    with pytest.raises(EntryConflict, match="another correction of old has begun"):
+        await world.ada.correct("old", "The staging port is 7070.")
+    done = await world.ada.correct("old", NEW)
+    assert done.changed
+    assert {one.id for one in done.retired} == {"old", drawer.drawer_id}
+    assert await world.said(world.ada, min_seq=done.seq, kinds=["entries"]) == [NEW]
+    assert len([e for e in (await world.owner.list()).entries if e.summary == NEW]) == 1
+    answers = await asyncio.gather(*(world.ada.correct("old", NEW) for _ in range(4)))
+    assert {(one.changed, one.seq) for one in answers} == {(False, done.seq)}
+
+
+async def test_restored_statement_counts_again_and_can_be_corrected_again(world: World) -> None:
+    await world.seen((await world.ada.remember(OLD, entry_id="old")).seq)
+    first = await world.ada.correct("old", NEW)
+    await world.ada.retract(first.replaced_by, reason="it was right")
+    restored = await world.ada.restore("old", reason="it was right")
+    assert await world.said(world.ada, min_seq=restored.seq) == [OLD]
+    second = await world.ada.correct("old", NEW)
+    assert second.changed
+    assert second.replaced_by != first.replaced_by
+    assert await world.said(world.ada, min_seq=second.seq) == [NEW]
+
+
+async def test_retired_statement_is_not_given_for_a_past_date_either(world: World) -> None:
+    old = {"id": "old", "entry_type": "memory.remembered", "summary": OLD, "ts": "2026-01-05T10:00:00Z"}
+    await world.seen((await world.ada.append(old)).seq)
+    done = await world.ada.correct("old", NEW)
+    asked = await world.said(world.ada, "What was the staging port on 10 January 2026?", min_seq=done.seq)
+    assert asked == [NEW]

@@ -36,6 +36,7 @@ BENCHES: Final = (
     "precision",
     "typos",
     "hook",
+    "corrections",
 )
 ALONE: Final = ("peers",)
 """Not part of ``all``: it installs other packages."""

@@ -265,6 +265,11 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         Tool("relate", "relate", "Record how two entries relate: supports or contradicts."),
         Tool("retract", "retract", "Retract an entry that is wrong or out of date; it stays in the journal."),
         Tool("restore", "restore", "Restore a retracted entry."),
+        Tool(
+            "correct",
+            "correct",
+            "Put a right statement in the place of a wrong one; what repeats it is retired or listed.",
+        ),
         Tool("graph", "graph", "Show the entries related to an entry."),
         Tool("used", "used", "Report which hits of a recall were used."),
         Tool("receipt", "receipt", "Show what a recall returned."),

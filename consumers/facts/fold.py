@@ -36,6 +36,7 @@ from ...schemas.facts.tables import (
     FactRow,
 )
 from ...schemas.palace.events import DrawerDeleted, DrawerRestored, DrawerSuperseded
+from ...schemas.standing.events import StatementCorrected
 from ...schemas.text import analyzer as text
 from ...schemas.text.analyzer import Analyzer
 from ..folds.payloads import decisions
@@ -45,10 +46,11 @@ from ..projection import Batch, FoldTransaction
 K = TypeVar("K", str, int)
 Row = TypeVar("Row", EntityRow, FactRow)
 _OfDrawer = DrawerSuperseded | DrawerDeleted | DrawerRestored
-_Said = FactAsserted | FactEnded | FactVerified | VerificationRequested | EntityNamed | _OfDrawer
+_Said = FactAsserted | FactEnded | FactVerified | VerificationRequested | EntityNamed | _OfDrawer | StatementCorrected
 SUPERSEDED: Final = "its drawer was superseded"
 DELETED: Final = "its drawer was deleted"
 """Reasons of ends that a restored drawer undoes."""
+CORRECTED: Final = "what it was taken from was corrected"
 _FROM_DRAWERS: Final = f"""SELECT DISTINCT key FROM {FACTS}
     WHERE until_seq IS NULL AND source_drawer_id IN (SELECT unnest(?))"""
 
@@ -80,7 +82,7 @@ class FactsProjection:
     """Folds assertions and ends of facts, and names of entities."""
 
     name: ClassVar = FACTS_PROJECTION
-    version: ClassVar = 105 + text.VERSION
+    version: ClassVar = 106 + text.VERSION
     tables: ClassVar[Tables] = (KG_ENTITIES, FACTS, FACT_TEXTS, ENTITY_TEXTS)
     folds: ClassVar[tuple[type[_Said], ...]] = (
         FactAsserted,
@@ -91,6 +93,7 @@ class FactsProjection:
         DrawerSuperseded,
         DrawerDeleted,
         DrawerRestored,
+        StatementCorrected,
     )
 
     def __init__(self) -> None:
@@ -118,6 +121,8 @@ class FactsProjection:
                 facts.end_drawer(event, said.drawer_id, until_ms, SUPERSEDED)
             elif isinstance(said, DrawerDeleted):
                 facts.end_drawer(event, said.drawer_id, event.published_ms, DELETED)
+            elif isinstance(said, StatementCorrected):
+                facts.correct(event, said)
             elif isinstance(said, DrawerRestored):
                 facts.restore_drawer(event, said.drawer_id)
             elif facts.add(event, said):
@@ -287,20 +292,30 @@ class _Facts:
                 end_reason=said.reason,
             )
 
+    def correct(self, event: EntryRecorded, said: StatementCorrected) -> None:
+        """End the facts that a correction retired, the second before it."""
+        for fact_id, by in said.ids("fact").items():
+            known = self._open.get(_key(event, fact_id))
+            if known is not None and known.valid_to is None:
+                self._end_before(event, known, event.published_ms, f"replaced: corrected by {by}" if by else CORRECTED)
+
     def end_drawer(self, event: EntryRecorded, drawer_id: str, until_ms: int, reason: str) -> None:
         """End what a reactor asserted from a drawer and what has no end, the second before the drawer ended."""
         for known in self._of_drawer(event, drawer_id):
             if known.valid_to is None:
-                last_ms = max(until_ms - SECOND_MS, known.from_ms or 0)
-                self._put(
-                    event,
-                    known,
-                    valid_to=second_of(last_ms),
-                    to_ms=span_of(second_of(last_ms)).last_ms,
-                    ended_by_type=event.entry.actor_type.value,
-                    ended_by=event.entry.actor_id,
-                    end_reason=reason,
-                )
+                self._end_before(event, known, until_ms, reason)
+
+    def _end_before(self, event: EntryRecorded, known: FactRow, until_ms: int, reason: str) -> None:
+        last_ms = max(until_ms - SECOND_MS, known.from_ms or 0)
+        self._put(
+            event,
+            known,
+            valid_to=second_of(last_ms),
+            to_ms=span_of(second_of(last_ms)).last_ms,
+            ended_by_type=event.entry.actor_type.value,
+            ended_by=event.entry.actor_id,
+            end_reason=reason,
+        )
 
     def restore_drawer(self, event: EntryRecorded, drawer_id: str) -> None:
         """Let the facts hold again that ended with a drawer."""
@@ -487,6 +502,8 @@ def _named_in(said: _Said) -> Iterable[FactEntity]:
 def _fact_ids(said: _Said) -> Iterable[str]:
     if isinstance(said, (FactAsserted, FactVerified)):
         return (said.fact_id,)
+    if isinstance(said, StatementCorrected):
+        return said.ids("fact")
     return said.fact_ids if isinstance(said, (FactEnded, VerificationRequested)) else ()
 
 

@@ -41,7 +41,8 @@ from ...schemas.operators.tables import (
     OperatorProfileRow,
     OperatorTurnRow,
 )
-from ..folds.payloads import decisions, succeed
+from ...schemas.standing.events import StatementCorrected
+from ..folds.payloads import decisions, end, succeed
 from ..projection import Batch, Folds, FoldTransaction
 
 _OF_KEY: Final[Tables] = (OPERATOR_PROFILES, OPERATOR_CONSENTS, OPERATOR_FORGOTTEN, OPERATOR_NAMES)
@@ -102,6 +103,18 @@ def _forget(event: EntryRecorded, said: OperatorForgotten, tx: FoldTransaction) 
     kept = [(row, [fact for fact in facts_of(row.facts) if fact.key != said.key]) for row in known]
     tx.delete(OPERATOR_PROFILES, **person._asdict())
     tx.add(OPERATOR_PROFILES, [row._replace(facts=facts_json(facts)) for row, facts in kept if facts])
+
+
+def _correct(event: EntryRecorded, said: StatementCorrected, tx: FoldTransaction) -> None:
+    """Drop the facts that were stated in a corrected turn; the next sweep reads the turn that replaces it."""
+    retired = said.ids("entry")
+    for row in tx.get(OPERATOR_PROFILES, workspace_id=event.workspace_id, until_seq=None) if retired else ():
+        facts = facts_of(row.facts)
+        kept = [fact for fact in facts if fact.entry_id not in retired]
+        if kept and len(kept) < len(facts):
+            succeed(tx, OPERATOR_PROFILES, [row._replace(facts=facts_json(kept), since_seq=event.seq)])
+        elif not kept:
+            end(tx, OPERATOR_PROFILES, event.seq, workspace_id=row.workspace_id, slug=row.slug, agent_id=row.agent_id)
 
 
 def _delete(event: EntryRecorded, said: OperatorDeleted, tx: FoldTransaction) -> None:
@@ -187,6 +200,7 @@ _FOLDS: Final[Mapping[type[ControlPayload], Callable[[EntryRecorded, Any, FoldTr
     OperatorDeleted: _delete,
     OperatorNamed: _name,
     OperatorKeyReplaced: _replace_key,
+    StatementCorrected: _correct,
 }
 
 

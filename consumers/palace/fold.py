@@ -56,6 +56,7 @@ from ...schemas.palace.tables import (
     PalaceIdentityRow,
 )
 from ...schemas.recall.events import MemoryReferenced, MemorySearched
+from ...schemas.standing.events import StatementCorrected
 from ...schemas.sweeps.events import SweepTicked
 from ...schemas.sweeps.rules import DECAY
 from ...schemas.text import analyzer as text
@@ -245,6 +246,12 @@ def _superseded(event: EntryRecorded, tx: FoldTransaction) -> None:
         _change(event, tx, said.drawer_id, superseded_by=said.superseded_by, held_until_ms=said.until_ms)
 
 
+def _corrected(event: EntryRecorded, tx: FoldTransaction) -> None:
+    """Who may correct a drawer was decided before the event was recorded."""
+    for drawer_id, by in payload_of(event, StatementCorrected).ids("drawer").items():
+        _change(event, tx, drawer_id, superseded_by=by or event.entry.id, held_until_ms=event.published_ms)
+
+
 def _may_replace(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, by: str) -> bool:
     """Whether a drawer may stand for another one: what an OWNER or ADMIN filed is replaced by what one of them filed.
 
@@ -345,6 +352,7 @@ _FOLDS: Final[dict[type[ControlPayload], Callable[[EntryRecorded, FoldTransactio
     SweepTicked: decay,
     DrawerMerged: _merged,
     DrawerSuperseded: _superseded,
+    StatementCorrected: _corrected,
     DrawerPruned: _pruned,
     DrawerDeleted: _deleted,
     DrawerRestored: _restored,
@@ -359,7 +367,7 @@ class DrawersProjection:
     """Folds ``drawer.*``, and what says that drawers were read."""
 
     name: ClassVar = DRAWERS_PROJECTION
-    version: ClassVar = 7 + text.VERSION
+    version: ClassVar = 8 + text.VERSION
     tables: ClassVar[Tables] = (DRAWERS, DRAWER_TEXTS, DRAWER_USES, DRAWER_UPKEEP, DRAWER_CENTROIDS, PALACE_IDENTITIES)
     folds: ClassVar[Folds] = (DrawerFiled, *_FOLDS)
 
@@ -459,6 +467,8 @@ def _named_in(event: EntryRecorded) -> Iterable[str]:
     if event.entry.entry_type.startswith("drawer."):
         yield from payload.get("drawer_ids", ())
         yield from (payload[name] for name in ("drawer_id", "into") if name in payload)
+    elif event.entry.entry_type == StatementCorrected.ENTRY_TYPE:
+        yield from payload_of(event, StatementCorrected).ids("drawer")
 
 
 PROJECTION = DrawersProjection

@@ -226,7 +226,7 @@ class LinkFinder:
             if not own_text.sphere.meets(other_text.sphere):
                 continue
             newer, older = (own_text, other_text) if own_text.seq > other_text.seq else (other_text, own_text)
-            if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
+            if newer.corrects == older.entry_id or older.corrects == newer.entry_id or _is_upheld(older, newer):
                 continue
             if (verdict := judge(newer.statement, older.statement, CONTRADICTS)) is not None:
                 seen.append(_Judged(newer, older, verdict))
@@ -261,14 +261,20 @@ def _may_retire(newer: _EntryText, older: _EntryText) -> bool:
     """Whether a newer entry may retire an older one of its agent by what it says.
 
     Corrections name what they replace. A turn of a conversation retires nothing that is pinned or permanent, and an agent's
-    turn retires nothing at all. Another entry of an agent retires what is pinned or permanent only if that agent wrote it.
+    turn retires nothing at all. Another entry of an agent retires what is pinned, permanent or a correction only if that
+    agent wrote it.
     """
-    if newer.corrects == older.entry_id or older.corrects == newer.entry_id:
+    if newer.corrects == older.entry_id or older.corrects == newer.entry_id or _is_upheld(older, newer):
         return False
     is_kept = older.priority in _KEPT
     if newer.is_turn:
         return is_user(newer.author) and not is_kept
     return not is_kept or is_user(newer.author) or newer.author == older.author
+
+
+def _is_upheld(older: _EntryText, newer: _EntryText) -> bool:
+    """Whether an older entry is a correction that a newer one by another agent must not undo."""
+    return older.corrects is not None and not is_user(newer.author) and newer.author != older.author
 
 
 def _link(fact: VectorDerived, newer: _EntryText, older: _EntryText, verdict: Verdict, reactor: str) -> LinkDerived:

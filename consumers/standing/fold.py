@@ -14,7 +14,7 @@ from ...schemas.core.table import Tables
 from ...schemas.core.timestamps import to_ms
 from ...schemas.entries.rules import author_of, is_by_operator
 from ...schemas.recall.events import PriorityChanged
-from ...schemas.standing.events import RetractionMade, RetractionRestored
+from ...schemas.standing.events import RetractionMade, RetractionRestored, StatementCorrected, TargetKind
 from ...schemas.standing.tables import (
     LIVE_PRIORITIES,
     RETRACTIONS,
@@ -34,9 +34,9 @@ class StandingsProjection:
     """Folds retractions, priorities, and ``supersedes`` and ``valid_at`` of entries."""
 
     name: ClassVar = STANDINGS_PROJECTION
-    version: ClassVar = 2
+    version: ClassVar = 3
     tables: ClassVar[Tables] = (RETRACTIONS, SUPERSESSIONS, LIVE_PRIORITIES, VALIDITIES)
-    folds: ClassVar = (EntryRecorded, RetractionMade, RetractionRestored, PriorityChanged)
+    folds: ClassVar = (EntryRecorded, RetractionMade, RetractionRestored, StatementCorrected, PriorityChanged)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Record what the batch says, in stream order."""
@@ -55,9 +55,11 @@ class StandingsProjection:
                 superseded += (SupersessionRow(event.workspace_id, target, *by, author, operator) for target in targets)
         tx.add(VALIDITIES, valid)
         tx.add(SUPERSESSIONS, superseded)
-        for event, payload in decisions(batch, RetractionMade, RetractionRestored, PriorityChanged):
+        for event, payload in decisions(batch, *self.folds[1:]):
             if isinstance(payload, RetractionMade):
                 succeed(tx, RETRACTIONS, _retracted(event, payload))
+            elif isinstance(payload, StatementCorrected):
+                succeed(tx, RETRACTIONS, _corrected(event, payload))
             elif isinstance(payload, RetractionRestored):
                 for target in payload.targets.ids:
                     key = {"workspace_id": event.workspace_id, "kind": payload.kind.value, "target_id": target}
@@ -73,6 +75,25 @@ def _retracted(event: EntryRecorded, made: RetractionMade) -> list[RetractionRow
     return [
         RetractionRow(event.workspace_id, made.kind.value, target, *what, *actor, event.published_ms, event.seq)
         for target in made.targets.ids
+    ]
+
+
+def _corrected(event: EntryRecorded, said: StatementCorrected) -> list[RetractionRow]:
+    actor = event.entry.actor_type.value, event.entry.actor_id
+    return [
+        RetractionRow(
+            event.workspace_id,
+            TargetKind.ENTRY.value,
+            one.id,
+            False,
+            one.by,
+            said.reason,
+            *actor,
+            event.published_ms if one.since_ms is None else one.since_ms,
+            event.seq,
+        )
+        for one in said.retired
+        if one.kind == "entry"
     ]
 
 

@@ -99,6 +99,10 @@ def _of_payload(entry: JournalEntry) -> Iterator[tuple[str, str]]:
     targets = payload.get("targets")
     if isinstance(targets, Mapping) and len(ids := list(_strings(targets.get("ids")))) == 1:
         yield from _each(ids, "about")
+    retired = payload.get("retired")
+    if isinstance(retired, list) and len(retired) == 1 and isinstance(retired[0], Mapping):
+        named = {"drawer": named_drawer, "fact": named_fact}.get(str(retired[0].get("kind")), str)
+        yield from _each(map(named, _strings(retired[0].get("id"))), "about")
     for stated in payload.get("facts") or ():  # of a person: each with the entry that states it
         if isinstance(stated, Mapping):
             yield from _each(stated.get("entry_id"), "states")

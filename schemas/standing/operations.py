@@ -1,17 +1,27 @@
-"""Operations that retract an entry and restore it, and the state of an entry that no longer counts."""
+"""Operations that retract, restore and correct, and the state of an entry that no longer counts."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, StrictBool, field_validator
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StringConstraints, field_validator
 
 from ..core.entry import Id, Priority
 from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
+from ..documents.tables import DOCUMENTS_PROJECTION
 from ..entries.tables import ENTRIES_PROJECTION
+from ..facts.tables import FACTS_PROJECTION
+from ..learning.tables import LEARNING_PROJECTION
+from ..palace.tables import DRAWERS_PROJECTION
 from ..relations.tables import RELATIONS_PROJECTION
 from .tables import STANDINGS_PROJECTION
+
+CORRECTED_CHARS: Final = 10_000
+"""Most characters of a corrected text: those of a drawer."""
+ALSO_MAX: Final = 100
+CORRECTIONS_DEFAULT: Final = 20
+CORRECTIONS_MAX: Final = 200
 
 
 class State(StrEnum):
@@ -162,8 +172,153 @@ SET_PRIORITY: Final = Operation(
     command="priority",
 )
 
+# Corrections: another statement in the place of a wrong one.
+
+
+StatementKind = Literal["entry", "drawer", "fact", "rule", "lesson"]
+NamedStatement = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+
+
+class CorrectRequest(Request):
+    """Correct a statement: the new text takes its place, and what repeats it is retired or listed.
+
+    The statement is an entry, a drawer, a fact, a rule or a lesson. It stays in the history, marked as replaced, and what
+    was derived from it follows. For OWNER and ADMIN, for a LEAD of the crew, and for the agent that wrote it. What a person
+    said is corrected by a token that may speak for that person; rules, lessons and what an OWNER or ADMIN recorded or gave
+    a priority, by OWNER and ADMIN. The same request again changes nothing.
+    """
+
+    id: NamedStatement = Field(description="Id of the entry, drawer, fact, rule or lesson.", examples=["j_old"])
+    text: str = Field(
+        min_length=1,
+        max_length=CORRECTED_CHARS,
+        description="What is right, in full. Of a fact: the new value, or the whole sentence.",
+        examples=["The staging port is 9090."],
+    )
+    reason: str = Field(default="", max_length=1_000, description="The reason; it is recorded.")
+    also: tuple[NamedStatement, ...] = Field(
+        default=(),
+        max_length=ALSO_MAX,
+        description="Ids of further statements that say the same and are retired with it.",
+    )
+    documents: StrictBool = Field(
+        default=False,
+        description="Write the new text into the documents that hold the old one, as far as the token may.",
+    )
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+    @field_validator("text")
+    @classmethod
+    def _not_blank(cls, text: str) -> str:
+        return _not_blank(text)
+
+
+class CorrectionsRequest(Request):
+    """List corrections, the newest first, with what is still to be reviewed of each."""
+
+    limit: Annotated[StrictInt, Field(ge=1, le=CORRECTIONS_MAX)] = Field(
+        default=CORRECTIONS_DEFAULT, description="Most corrections."
+    )
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class RetiredStatement(Answer):
+    """A statement that was retired, what replaces it (null if nothing does), and why: corrected, same, derived or named."""
+
+    kind: str
+    id: str
+    replaced_by: str | None
+    why: str
+
+
+class StatementToReview(Answer):
+    """A text that may make the same claim; ``suggestion`` is what it would become, null if that does not follow.
+
+    ``id`` of a line of a document is ``<owner>/<file>:<line>``. ``why`` says why it was not changed.
+    """
+
+    kind: str
+    id: str
+    text: str
+    suggestion: str | None
+    why: str
+
+
+class CorrectAnswer(Answer):
+    """What takes the place of the statement, what was retired with it, and what is to be reviewed.
+
+    ``changed`` is false, and ``seq`` is that of the first correction, if the same correction was recorded before.
+    """
+
+    id: str
+    kind: StatementKind
+    replaced_by: str
+    changed: bool
+    seq: int
+    retired: tuple[RetiredStatement, ...]
+    review: tuple[StatementToReview, ...]
+    documents: tuple[str, ...] = ()
+    visible: Visible = True
+
+
+class CorrectionShown(Answer):
+    """A correction; ``review`` is what makes the old claim now."""
+
+    id: str
+    kind: str
+    replaced_by: str | None
+    old: str
+    new: str
+    by: str | None
+    at: str
+    reason: str
+    retired: tuple[str, ...]
+    review: tuple[StatementToReview, ...]
+    seq: int
+
+
+class CorrectionsAnswer(Answer):
+    """Corrections, the newest first."""
+
+    corrections: tuple[CorrectionShown, ...]
+    view_seq: int
+
+
+_CORRECTED_IN: Final = (
+    ENTRIES_PROJECTION,
+    STANDINGS_PROJECTION,
+    DRAWERS_PROJECTION,
+    FACTS_PROJECTION,
+    DOCUMENTS_PROJECTION,
+    LEARNING_PROJECTION,
+)
+CORRECT: Final = Operation(
+    name="correct",
+    request=CorrectRequest,
+    answer=CorrectAnswer,
+    route="POST /v1/corrections",
+    effect=Effect.CHANGES,
+    views=_CORRECTED_IN,
+    errors=(404, 409),
+    command="correct",
+)
+CORRECTIONS: Final = Operation(
+    name="corrections",
+    request=CorrectionsRequest,
+    answer=CorrectionsAnswer,
+    route="GET /v1/corrections",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    views=_CORRECTED_IN,
+    command="corrections",
+)
+
 OPERATIONS: Final = (
     RETRACT,
     RESTORE,
     SET_PRIORITY,
+    CORRECT,
+    CORRECTIONS,
 )

@@ -521,6 +521,33 @@ def _retraction(answer: Mapping[str, Any]) -> None:
     print(f"{safe(answer['entry_id'])} {state}{'' if answer['changed'] else ' already'}")
 
 
+def _correction(answer: Mapping[str, Any]) -> None:
+    already = "" if answer["changed"] else " already"
+    print(safe(f"{answer['id']} is corrected{already}: {answer['replaced_by']} replaces it"))
+    for one in answer["retired"][1:]:
+        by = f", replaced by {one['replaced_by']}" if one["replaced_by"] else ""
+        print(safe(f"  {one['kind']} {one['id']} is retired ({one['why']}){by}"))
+    for document in answer["documents"]:
+        print(safe(f"  document {document} is rewritten"))
+    _print_reviews(answer["review"])
+
+
+def _corrections(answer: Mapping[str, Any]) -> None:
+    for one in answer["corrections"]:
+        print(safe(f"{one['at'][:10]}  {one['id']} -> {one['replaced_by']}  by {one['by'] or '-'}"))
+        print(safe(f"    {one['old']}\n    {one['new']}"))
+        _print_reviews(one["review"])
+    if not answer["corrections"]:
+        say("nothing was corrected: `crew-journal correct ID TEXT` corrects a statement")
+
+
+def _print_reviews(reviews: Sequence[Mapping[str, Any]]) -> None:
+    for one in reviews:
+        print(safe(f"  to review: {one['kind']} {one['id']} ({one['why']})\n    {one['text']}"))
+        if one["suggestion"]:
+            print(safe(f"    -> {one['suggestion']}"))
+
+
 def _dead_letters(answer: Mapping[str, Any]) -> None:
     columns = ("seq", "projection", "state", "workspace_id", "reason")
     rows = [[letter[name] for name in columns] for letter in answer["dead_letters"]]
@@ -803,6 +830,8 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "memory_file": print_file,
     "retract": _retraction,
     "restore": _retraction,
+    "correct": _correction,
+    "corrections": _corrections,
     "dead_letters": _dead_letters,
     "relate": _relation,
     "unrelate": _relation,

@@ -245,7 +245,17 @@ from ...schemas.recall.operations import (
     UsedAnswer,
 )
 from ...schemas.relations.operations import GRAPH, RELATE, UNRELATE, GraphAnswer, RelationAnswer
-from ...schemas.standing.operations import RESTORE, RETRACT, SET_PRIORITY, PriorityAnswer, RetractionAnswer
+from ...schemas.standing.operations import (
+    CORRECT,
+    CORRECTIONS,
+    RESTORE,
+    RETRACT,
+    SET_PRIORITY,
+    CorrectAnswer,
+    CorrectionsAnswer,
+    PriorityAnswer,
+    RetractionAnswer,
+)
 from ...schemas.sweeps.operations import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
 
 _A = TypeVar("_A", bound=BaseModel)
@@ -1099,6 +1109,52 @@ class Operations:
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SET_PRIORITY, locals())
+
+    def correct(
+        self,
+        id: str,
+        text: str,
+        *,
+        reason: str = "",
+        also: Sequence[str] = (),
+        documents: bool = False,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CorrectAnswer:
+        """Correct a statement: the new text takes its place, and what repeats it is retired or listed.
+
+        The statement is an entry, a drawer, a fact, a rule or a lesson. It stays in the history, marked as
+        replaced, and what was derived from it follows. For OWNER and ADMIN, for a LEAD of the crew, and for the
+        agent that wrote it. What a person said is corrected by a token that may speak for that person; rules,
+        lessons and what an OWNER or ADMIN recorded or gave a priority, by OWNER and ADMIN. The same request again
+        changes nothing.
+
+        Args:
+            id: Id of the entry, drawer, fact, rule or lesson.
+            text: What is right, in full. Of a fact: the new value, or the whole sentence.
+            reason: The reason; it is recorded.
+            also: Ids of further statements that say the same and are retired with it.
+            documents: Write the new text into the documents that hold the old one, as far as the token may.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(CORRECT, locals())
+
+    def corrections(
+        self,
+        *,
+        limit: int = 20,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> CorrectionsAnswer:
+        """List corrections, the newest first, with what is still to be reviewed of each.
+
+        Args:
+            limit: Most corrections.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(CORRECTIONS, locals())
 
     def health(
         self,
@@ -3234,6 +3290,8 @@ class AsyncOperations:
     retract = _awaited(Operations.retract)
     restore = _awaited(Operations.restore)
     set_priority = _awaited(Operations.set_priority)
+    correct = _awaited(Operations.correct)
+    corrections = _awaited(Operations.corrections)
     health = _awaited(Operations.health)
     measure_health = _awaited(Operations.measure_health)
     relate = _awaited(Operations.relate)

@@ -446,7 +446,7 @@ def _of_hits(hits: Sequence[RecallHit], near: frozenset[str], now_ms: int) -> It
     places = dict(zip((hit.entry_id for hit in evident), relevances([_sure(hit) for hit in evident]), strict=True))
     count = 0
     for place, hit in enumerate(hits if evident else ()):
-        if hit.standing is not None and hit.standing.state is State.RETRACTED:
+        if hit.standing is not None and (hit.standing.state is State.RETRACTED or _never_held(hit, hit.standing)):
             continue
         relevance = places.get(hit.entry_id)
         turn = NEAR_TURN + place
@@ -476,6 +476,11 @@ def _of_hit(hit: RecallHit, relevance: float | None, turn: int, now_ms: int) -> 
         contradicted_by=contradicted_by,
     )
     return Said(item, summary, Remembered(relevance or 0.0, ts_ms), hit.entry_id)
+
+
+def _never_held(hit: RecallHit, standing: Standing) -> bool:
+    """Whether another statement holds in the place of a hit since its own time, because it was corrected."""
+    return standing.state is State.SUPERSEDED and parse_ts(standing.at) <= parse_ts(hit.valid_at or hit.ts)
 
 
 def _sure(hit: RecallHit) -> float:

@@ -24,7 +24,7 @@ from ..access.tokens import TokenRegistry
 from ..access.use_cases import Agents
 from ..budgets import Budgets
 from ..chain import use_cases as chain
-from ..context import assembling, block, layered_facts, nudges
+from ..context import assembling, block, corrections, layered_facts, nudges
 from ..context import use_cases as layered
 from ..context.assembling import Assembling
 from ..context.block import MemoryBlocks
@@ -115,6 +115,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     health.ANSWERS,
     relations.ANSWERS,
     retractions.ANSWERS,
+    corrections.ANSWERS,
     learning.ANSWERS,
     proposals.ANSWERS,
     operators.ANSWERS,

@@ -59,7 +59,7 @@ from crew_journal.schemas.palace.events import (
     TunnelFollowed,
 )
 from crew_journal.schemas.recall.events import MemoryReferenced, MemorySearched, PriorityChanged, ReferencedEntry
-from crew_journal.schemas.standing.events import RetractionMade, RetractionRestored
+from crew_journal.schemas.standing.events import Retired, RetractionMade, RetractionRestored, StatementCorrected
 from crew_journal.schemas.sweeps.events import SweepFinished, SweepTicked
 
 IDS = st.sampled_from(["e1", "e2", "e3", "e4", "e5", "E1", "-", "x" * 64])
@@ -234,7 +234,15 @@ _OPERATORS = st.one_of(
     st.builds(OperatorNamed, subject_hash=_SUBJECTS, person_hash=_SUBJECTS, declared=_CONSENTS, key_id=_KEY_IDS),
     st.builds(OperatorKeyReplaced, key_id=st.sampled_from(["a" * 16, "b" * 16])),
 )
+_RETIRED = st.one_of(
+    st.builds(
+        Retired, kind=st.just("entry"), id=IDS, by=st.one_of(st.none(), IDS), since_ms=st.sampled_from([None, 5])
+    ),
+    st.builds(Retired, kind=st.just("drawer"), id=_DRAWER_IDS, by=st.one_of(st.none(), _DRAWER_IDS)),
+    st.builds(Retired, kind=st.just("fact"), id=_FACT_IDS, by=st.one_of(st.none(), _FACT_IDS)),
+)
 MEMORY = st.one_of(
+    st.builds(StatementCorrected, retired=st.lists(_RETIRED, min_size=1, max_size=4).map(tuple), reason=st.just("r")),
     _FACTS,
     _DRAWERS,
     _OPERATORS,

@@ -80,6 +80,7 @@ class Place:
             **case(toolset, tool),
             **({"kind": "fact", "name": self.fact} if (toolset, tool) == ("layered", "memory_read") else {}),
             **({"entry_id": f"{self.workspace}-retired"} if tool in ("retract", "restore") else {}),
+            **({"id": f"{self.workspace}-retired"} if tool == "correct" else {}),
         }
 
 

@@ -51,7 +51,7 @@ from ....schemas.core.timestamps import to_ms
 from ....schemas.decode import decode
 from ..publishing import EncodedMessage, Writer
 from .secrets import Scrubbed, Scrubs, SecretGuard
-from .submission import Accepted, accept, content_hash, encode_entry, entry_head
+from .submission import Accepted, accept, accept_in_place, content_hash, encode_entry, entry_head
 
 # Builds journal entries from decisions of the service.
 #
@@ -257,6 +257,13 @@ class Journal:
         if warning is not None:
             appended.warnings = (*appended.warnings, warning)
         return appended
+
+    async def append_in_place(self, principal: Principal, record: Mapping[str, Any]) -> Appended:
+        """Append an entry under an id that the service derived (``accept_in_place``); raises as ``append``."""
+        accepted = accept_in_place(principal, record, self._clock())
+        if self._secrets.suspects(accepted):
+            accepted, _warning = await self._secrets.entry(accepted)
+        return await self._append_given(accepted)
 
     async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
         """Append up to 1,000 entries, all or nothing; the answers are in the order given.

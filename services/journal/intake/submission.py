@@ -356,6 +356,28 @@ def accept(principal: Principal, submission: Mapping[str, Any], now: datetime, p
     return _accept_checked(principal, record, now, prefix)
 
 
+def accept_in_place(principal: Principal, record: Mapping[str, Any], now: datetime) -> Accepted:
+    """An entry under an id that the service derived, in the memory that the record names.
+
+    The caller has checked that the token may change what stands there; type, priority and actor are checked here.
+
+    Raises:
+        NotAllowed: If the type, the priority or the actor needs more authority.
+        InvalidEntry: Names every invalid field.
+        EntryTooLarge: If the stored entry would exceed 256 KiB.
+    """
+    content = content_hash(record)
+    try:
+        entry = JournalEntry.model_validate({**record, "ts": now})
+    except ValidationError as error:
+        raise InvalidEntry(problems_of(error, "")) from None
+    control = needs_control(principal, entry)
+    check_actor(principal, entry)
+    vouched = vouches(principal, entry.actor_type.value, entry.actor_id)
+    publisher = publisher_of(principal)
+    return encode_entry(entry, content, control=control, given_id=True, publisher=publisher, vouched=vouched)
+
+
 def _accept_checked(
     principal: Principal, record: dict[str, Any], now: datetime, prefix: str, content: str | None = None
 ) -> Accepted:

@@ -17,6 +17,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Final, Unpack
 
 import structlog
@@ -31,7 +32,17 @@ from ...schemas.core.timestamps import DAY_MS
 from ...schemas.documents.events import encode_document
 from ...schemas.documents.tables import DOCUMENTS_PROJECTION
 from ...schemas.entries.tables import ENTRIES_PROJECTION
-from ...schemas.learning.agreement import MIN_PUBLISHERS, Saying, agreed_action, is_shared, shared_wording
+from ...schemas.learning.agreement import (
+    MIN_PUBLISHERS,
+    Keys,
+    Saying,
+    agreed_action,
+    common_wording,
+    is_shared,
+    refuted,
+    same_action,
+    shared_wording,
+)
 from ...schemas.learning.consolidation import (
     AUTHORS_NAMED,
     REPEAT_DAYS,
@@ -44,12 +55,14 @@ from ...schemas.learning.consolidation import (
     normalised,
     recurrences,
     score,
+    teaches,
     terms_of,
 )
 from ...schemas.learning.events import MemoryConsolidated, RuleLearned, RulePromoted, RuleProposed
 from ...schemas.learning.lessons import rule_summary
 from ...schemas.learning.tables import LEARNING_PROJECTION
 from ...schemas.models.chat import ChatError
+from ...schemas.models.tables import VECTORS_PROJECTION
 from ...schemas.recall.tables import RECEIPTS_PROJECTION
 from ...schemas.relations.rules import EVIDENCE_REF
 from ...schemas.standing.tables import STANDINGS_PROJECTION
@@ -66,6 +79,7 @@ from .reads import (
     LearningEntry,
     Search,
     candidates_of,
+    cosines_of,
     crews_of,
     proposals_of,
     reviews_rules,
@@ -115,10 +129,22 @@ class NewRules:
     confirmed: tuple[str, ...]
 
 
-def recurring_groups(candidates: Sequence[LearningEntry]) -> list[Group]:
-    """Groups of candidates that share most of their words, the largest first."""
+def recurring_groups(
+    candidates: Sequence[LearningEntry], cosines: Sequence[Sequence[float]] | None = None
+) -> list[Group]:
+    """Groups of candidates that say the same, or name the same remedy, and teach something; the largest first.
+
+    Args:
+        candidates: What rules are learned from.
+        cosines: See ``recurrences``.
+    """
     by_id = {candidate.entry_id: candidate for candidate in candidates}
     analyzer = Analyzer(Stemmer)
+
+    @cache
+    def keys(word: str) -> tuple[int, ...]:
+        return tuple(key for key in analyzer.keys_of([token for token in tokens_of(word) if token.isalpha()]) if key)
+
     seen = [
         Occurrence(
             candidate.entry_id,
@@ -129,15 +155,50 @@ def recurring_groups(candidates: Sequence[LearningEntry]) -> list[Group]:
         for candidate in candidates
     ]
     groups = []
-    for recurrence in recurrences(seen):
+    for recurrence in recurrences(seen, cosines, same=_with_same_action(candidates, keys)):
         members = [by_id[entry_id] for entry_id in recurrence.evidence]
+        action = _remedy(members, keys)[:_TEXT_CHARS]
+        if not teaches([member.is_telling for member in members], action):
+            continue
         sayings = [Saying(member.publisher, member.summary) for member in members]
-        pattern = shared_wording(sayings, recurrence.evidence.index(recurrence.typical))[:_TEXT_CHARS]
-        actions = [Saying(member.publisher, member.action) for member in members if member.action]
-        action = agreed_action(actions, len({member.publisher for member in members}))[:_TEXT_CHARS]
+        pattern = _pattern(sayings, recurrence.evidence.index(recurrence.typical), keys)[:_TEXT_CHARS] or action
         if pattern and _is_clean(pattern, action):
             groups.append(Group(recurrence.typical, recurrence.evidence, pattern, action, recurrence.confidence))
     return groups
+
+
+def _with_same_action(candidates: Sequence[LearningEntry], keys: Keys) -> list[tuple[int, int]]:
+    """Pairs of candidates that name the same specific action; each with the first one that names it."""
+    first: list[int] = []
+    pairs = []
+    for at, candidate in enumerate(candidates):
+        if not candidate.action:
+            continue
+        known = next((one for one in first if same_action(candidates[one].action, candidate.action, keys)), None)
+        if known is None:
+            first.append(at)
+        else:
+            pairs.append((known, at))
+    return pairs
+
+
+def _remedy(members: Sequence[LearningEntry], keys: Keys) -> str:
+    """The action on which the members agree, without actions that as many others refute as name them."""
+    actions = [Saying(member.publisher, member.action) for member in members if member.action]
+    standing = [
+        action
+        for action in actions
+        if len(refuted(action, actions, keys) - {action.publisher})
+        < len({other.publisher for other in actions if other.text == action.text})
+    ]
+    return agreed_action(standing, len({member.publisher for member in members}))
+
+
+def _pattern(sayings: Sequence[Saying], typical: int, keys: Keys) -> str:
+    """The words that the texts share: in the same order if these are most of the typical text, else in any order."""
+    in_order, in_any_order = shared_wording(sayings, typical), common_wording(sayings, keys)
+    ordered, free = (sum(bool(keys(word)) for word in text.split()) for text in (in_order, in_any_order))
+    return in_order if ordered + 1 >= free else in_any_order
 
 
 def proposed_groups(answer: ProposedRules, candidates: Sequence[LearningEntry]) -> list[Group]:
@@ -373,6 +434,7 @@ class ConsolidateReactor(SweepReactor):
     max_ack_pending = WORKSPACES_AT_ONCE
     needs: ClassVar[tuple[str, ...]] = (
         ENTRIES_PROJECTION,
+        VECTORS_PROJECTION,
         STANDINGS_PROJECTION,
         RECEIPTS_PROJECTION,
         LEARNING_PROJECTION,
@@ -438,10 +500,13 @@ class ConsolidateReactor(SweepReactor):
                 _log.warning("consolidate.no_model", model=self._chat.model_id, error=type(failure).__name__)
                 error = f"rules were found by recurrence: {failure}"
         if read.worthwhile and model is None:
-            groups = await asyncio.to_thread(recurring_groups, read.candidates)
+            groups = await asyncio.to_thread(self._recurring, tick, read.candidates)
         learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model, reviewed=reviewed)
         proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches)
         return CrewRun(read, learned, proven, model, error)
+
+    def _recurring(self, tick: Tick, candidates: Sequence[LearningEntry]) -> list[Group]:
+        return recurring_groups(candidates, cosines_of(self._views, tick, candidates))
 
     def _read(self, tick: Tick, crew_id: str, since_ms: int) -> Read:
         candidates = candidates_of(self._views, tick, crew_id, since_ms)

@@ -8,9 +8,11 @@ Candidates are taken from each publisher in turn, so that one that publishes muc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import orjson
 
 from ...schemas.access.tables import read_workspace_settings
@@ -29,9 +31,11 @@ from ...schemas.learning.consolidation import (
     action_in,
     is_candidate,
     is_fit,
+    is_telling,
     normalised,
 )
 from ...schemas.learning.tables import PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
+from ...schemas.models.tables import EMBEDDINGS, active_in, read_active_models
 from ...schemas.recall.tables import RECEIPTS
 from ...schemas.standing.tables import LIVE_PRIORITIES, RETRACTIONS
 from ..reacting.sweeping import Tick
@@ -76,6 +80,9 @@ _PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidenc
 _STAGED: Final = f"""SELECT skill_of FROM {PROPOSALS}
     WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NOT NULL"""
 _TYPES: Final = f"SELECT id, entry_type FROM {ENTRIES} WHERE workspace_id = $workspace AND list_contains($ids, id)"
+_VECTORS: Final = f"""SELECT entry_seq, vector FROM {EMBEDDINGS} WHERE workspace_id = $workspace AND model = $model
+    AND dim > 0 AND seq < $seq AND entry_seq IN (SELECT unnest($seqs::BIGINT[]))"""
+MIN_VECTORS: Final = 2
 _SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
     WHERE workspace_id = $workspace AND seq < $seq AND ts_ms > $since AND ts_ms <= $due"""
 
@@ -90,6 +97,7 @@ class LearningEntry:
         is_new: Whether it was recorded within the look-back.
         publisher: Whose token published it (``schemas/core/principal``), or ``UNRECORDED``.
         agent_id: The agent that it names.
+        is_telling: Whether its repetition teaches something without a remedy (``consolidation.is_telling``).
     """
 
     seq: int
@@ -103,6 +111,7 @@ class LearningEntry:
     is_permanent: bool
     publisher: str
     agent_id: str | None
+    is_telling: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +172,47 @@ def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) ->
             continue
         action = action_in(payload)
         if is_fit(summary, action, permanent=permanent):
+            telling = is_telling(entry_type, summary, permanent=permanent)
             candidates.append(
                 LearningEntry(
-                    seq, entry_id, entry_type, ts_ms, received_ms, summary, action, is_new, permanent, publisher, agent
+                    seq,
+                    entry_id,
+                    entry_type,
+                    ts_ms,
+                    received_ms,
+                    summary,
+                    action,
+                    is_new,
+                    permanent,
+                    publisher,
+                    agent,
+                    telling,
                 )
             )
             if len(candidates) == MAX_ENTRIES:
                 break
     return sorted(candidates, key=lambda candidate: candidate.seq)
+
+
+def cosines_of(views: ViewReader, tick: Tick, candidates: Sequence[LearningEntry]) -> list[list[float]] | None:
+    """The cosines of the stored vectors of candidates; NaN for one without a vector, None if fewer than two have one.
+
+    Vectors of the workspace's active model count that were recorded before the tick.
+    """
+    model = active_in(read_active_models(views), tick.workspace_id)
+    params = {"workspace": tick.workspace_id, "model": model, "seq": tick.seq, "seqs": [one.seq for one in candidates]}
+    vectors = dict(views.rows(_VECTORS, params)) if model is not None else {}
+    if len(vectors) < MIN_VECTORS:
+        return None
+    width = max(map(len, vectors.values()))
+    stored = {seq: vector for seq, vector in vectors.items() if len(vector) == width}
+    matrix = np.full((len(candidates), width // 4), np.nan, np.float32)
+    for at, candidate in enumerate(candidates):
+        if candidate.seq in stored:
+            matrix[at] = np.frombuffer(stored[candidate.seq], "<f4")
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    found: list[list[float]] = (matrix @ matrix.T).tolist()
+    return found
 
 
 def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:

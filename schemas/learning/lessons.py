@@ -199,7 +199,7 @@ def _safe(text: str, lesson: Lesson) -> str:
 def _rule_line(rule: LearnedRule) -> str:
     if rule.finding is not None:
         return notice_of(rule.rule_id, rule.finding)
-    action = f" → {one_line(rule.action)}" if rule.action else ""
+    action = f" → {one_line(rule.action)}" if rule.action not in ("", rule.pattern) else ""
     days = "1 day" if rule.days == 1 else f"{rule.days} days"
     seen = f"seen {rule.occurrences} times on {days}, confidence {rule.confidence:.2f}"
     how = f"{seen}{', proven' if rule.promoted else ''}{', approved by a person' if rule.reviewed else ''}"

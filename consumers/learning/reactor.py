@@ -16,8 +16,9 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from typing import ClassVar, Final, Unpack
 
 import structlog
@@ -25,15 +26,15 @@ from Stemmer import Stemmer
 
 from ...schemas.access.tables import AGENTS_PROJECTION, NUDGES_PROJECTION
 from ...schemas.core.entry import Priority, Severity
+from ...schemas.core.errors import EmbedderError
 from ...schemas.core.ids import derived_id
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.principal import UNRECORDED, author_shown
-from ...schemas.core.timestamps import DAY_MS
+from ...schemas.core.timestamps import DAY_MS, format_ms
 from ...schemas.documents.events import encode_document
 from ...schemas.documents.tables import DOCUMENTS_PROJECTION
 from ...schemas.entries.tables import ENTRIES_PROJECTION
 from ...schemas.learning.agreement import (
-    MIN_PUBLISHERS,
     Keys,
     Saying,
     agreed_action,
@@ -62,7 +63,7 @@ from ...schemas.learning.events import MemoryConsolidated, RuleLearned, RuleProm
 from ...schemas.learning.lessons import rule_summary
 from ...schemas.learning.tables import LEARNING_PROJECTION
 from ...schemas.models.chat import ChatError
-from ...schemas.models.tables import VECTORS_PROJECTION
+from ...schemas.models.tables import VECTORS_PROJECTION, active_in, read_active_models
 from ...schemas.recall.tables import RECEIPTS_PROJECTION
 from ...schemas.relations.rules import EVIDENCE_REF
 from ...schemas.standing.tables import STANDINGS_PROJECTION
@@ -75,18 +76,22 @@ from ..reacting.sweeping import SweepReactor, Swept, Tick
 from .daily_logs import LogsFound, consolidated_logs
 from .prompt import MIN_EVIDENCE, ProposedRules, cited, question
 from .reads import (
+    Floats,
     KnownRule,
     LearningEntry,
     Search,
     candidates_of,
     cosines_of,
     crews_of,
+    lessons_of,
+    normalised_rows,
     proposals_of,
     reviews_rules,
     rules_of,
     searches_of,
     staged_of,
     types_of,
+    vectors_of,
 )
 
 # Sorts the findings of a consolidation: new rules, proposals, rules that were found again, rules that proved useful.
@@ -100,6 +105,13 @@ _SAME_EVIDENCE: Final = 0.5
 """Share of the smaller evidence from which two findings are the same."""
 _RESEMBLES: Final = 0.5
 """Share of the terms of a model's pattern that its evidence must have."""
+_NEAREST: Final = 0.9
+"""Share of a crew's candidates that are less near to a model's rule than its evidence. Without shared words, a wrong entry
+passes once in ten; two of them once in a hundred."""
+_ALONE: Final = 0.25
+"""Share of the words of a model's pattern that one publisher alone may use if the evidence agrees on the action."""
+_SAME_RULE: Final = 0.85
+"""Cosine from which two rules are rewordings of each other."""
 _PUBLISHERS_KEPT: Final = 500
 
 
@@ -110,6 +122,7 @@ class Group:
     Attributes:
         name: Stable for the same evidence.
         is_vouched: Whether more than one publisher used its words; a model may have taken them from one entry.
+        same_as: The known rule that it words again, according to a model; empty otherwise.
     """
 
     name: str
@@ -118,6 +131,7 @@ class Group:
     action: str
     confidence: float
     is_vouched: bool = True
+    same_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +141,16 @@ class NewRules:
     rules: dict[str, RuleLearned]
     proposals: dict[str, RuleProposed]
     confirmed: tuple[str, ...]
+
+
+def keys_by_word(analyzer: Analyzer) -> Keys:
+    """The terms of a word, as in ``terms_of``."""
+
+    @cache
+    def keys(word: str) -> tuple[int, ...]:
+        return tuple(key for key in analyzer.keys_of([token for token in tokens_of(word) if token.isalpha()]) if key)
+
+    return keys
 
 
 def recurring_groups(
@@ -140,11 +164,7 @@ def recurring_groups(
     """
     by_id = {candidate.entry_id: candidate for candidate in candidates}
     analyzer = Analyzer(Stemmer)
-
-    @cache
-    def keys(word: str) -> tuple[int, ...]:
-        return tuple(key for key in analyzer.keys_of([token for token in tokens_of(word) if token.isalpha()]) if key)
-
+    keys = keys_by_word(analyzer)
     seen = [
         Occurrence(
             candidate.entry_id,
@@ -201,27 +221,43 @@ def _pattern(sayings: Sequence[Saying], typical: int, keys: Keys) -> str:
     return in_order if ordered + 1 >= free else in_any_order
 
 
-def proposed_groups(answer: ProposedRules, candidates: Sequence[LearningEntry]) -> list[Group]:
+def proposed_groups(
+    answer: ProposedRules, candidates: Sequence[LearningEntry], near: Sequence[Sequence[float]] | None = None
+) -> list[Group]:
     """The rules of a model's answer that count, in its order.
 
-    A rule must resemble its evidence: each entry of it has a term of the pattern, and all together have most of them.
+    A rule must resemble its evidence: each entry of it has a term of the rule, or is nearer to it than nine of ten
+    candidates; and together they have half of the pattern's terms, or are that near on average.
+
+    Args:
+        answer: The answer.
+        candidates: The entries that the model was given.
+        near: For each rule of ``cited`` its cosine to each candidate, NaN for one without a vector; None without vectors.
     """
     analyzer = Analyzer(Stemmer)
     groups = []
-    for rule in cited(answer, len(candidates)):
+    for place, rule in enumerate(cited(answer, len(candidates))):
         terms = terms_of(analyzer, rule.pattern)
-        shared_terms = [(candidates[at], terms_of(analyzer, candidates[at].summary) & terms) for at in rule.evidence]
-        evidence = tuple(candidate.entry_id for candidate, shared in shared_terms if shared)
-        covered = frozenset[int]().union(*(shared for _, shared in shared_terms))
+        said = {at: terms_of(analyzer, f"{candidates[at].summary} {candidates[at].action}") for at in rule.evidence}
+        of_rule = terms | terms_of(analyzer, rule.action)
+        cosines = [] if near is None else near[place]
+        known = sorted(cosine for cosine in cosines if cosine == cosine)
+        nearest = known[int(_NEAREST * len(known))] if known else inf
+        kept = [at for at in rule.evidence if said[at] & of_rule or (at < len(cosines) and cosines[at] >= nearest)]
+        covered = frozenset[int]().union(*(said[at] & terms for at in kept))
+        resembling = [cosines[at] for at in kept if at < len(cosines) and cosines[at] == cosines[at]]
+        is_near = len(resembling) >= MIN_EVIDENCE and sum(resembling) >= nearest * len(resembling)
         if (
-            len(evidence) < MIN_EVIDENCE
-            or len(covered) < _RESEMBLES * len(terms)
+            len(kept) < MIN_EVIDENCE
+            or not (len(covered) >= _RESEMBLES * len(terms) or is_near)
             or find_secrets(rule.pattern + rule.action)
         ):
             continue
+        evidence = tuple(candidates[at].entry_id for at in kept)
         name = hashlib.blake2b("/".join(sorted(evidence)).encode(), digest_size=16).hexdigest()
-        vouched = _is_vouched(analyzer, f"{rule.pattern} {rule.action}", candidates)
-        groups.append(Group(name, evidence, rule.pattern, rule.action, rule.confidence, vouched))
+        remedy = _remedy([candidates[at] for at in kept], keys_by_word(analyzer))
+        vouched = _is_vouched(analyzer, rule.pattern, rule.action, candidates, remedy)
+        groups.append(Group(name, evidence, rule.pattern, rule.action, rule.confidence, vouched, rule.same_as))
     return groups
 
 
@@ -231,20 +267,31 @@ def _is_clean(pattern: str, action: str) -> bool:
     return finding_in(text) is None and not find_secrets(text)
 
 
-def _is_vouched(analyzer: Analyzer, text: str, candidates: Sequence[LearningEntry]) -> bool:
+def _is_vouched(
+    analyzer: Analyzer, pattern: str, action: str, candidates: Sequence[LearningEntry], remedy: str
+) -> bool:
     """Whether a model's text has no word that it can only have from one publisher: one that no other entry uses.
 
-    Words of no entry are the model's own; those with digits are not, because a model makes up no account number.
+    Words of no entry are the model's own; those with digits are not, because a model makes up no account number. If the
+    action is the remedy on which the evidence agrees, a quarter of the pattern's words may come from one publisher.
     """
     used: dict[int | str, set[str]] = {}
     for candidate in candidates:
         for word in _content(analyzer, f"{candidate.summary} {candidate.action}"):
             used.setdefault(word, set()).add(candidate.publisher)
-    for word in _content(analyzer, text):
-        by = used.get(word)
-        if (by is None and isinstance(word, str)) or (by is not None and len(by) < MIN_PUBLISHERS):
-            return False
-    return True
+
+    def alone(text: str) -> set[int | str]:
+        """The words that only one publisher uses, and those with digits that no entry has."""
+        words = _content(analyzer, text)
+        return {word for word in words if len(used.get(word, "")) == 1 or (word not in used and isinstance(word, str))}
+
+    agreed = bool(remedy and action) and same_action(remedy, action, keys_by_word(analyzer))
+    if not agreed:
+        return not alone(f"{pattern} {action}")
+    single = alone(pattern)
+    return not any(isinstance(word, str) for word in single) and len(single) <= _ALONE * len(
+        _content(analyzer, pattern)
+    )
 
 
 def _content(analyzer: Analyzer, text: str) -> set[int | str]:
@@ -276,6 +323,7 @@ def learned_of(
         reviewed: Whether all rules of the workspace wait for a person.
     """
     by_id = {candidate.entry_id: candidate for candidate in candidates}
+    keys = keys_by_word(Analyzer(Stemmer))
     own_ids = {rule_id(tick, crew_id, group.name) for group in groups}  # a run that is repeated finds what it recorded
     known = [rule for rule in known if rule.rule_id not in own_ids]
     newest = [rule for rule in known if rule.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS]
@@ -291,7 +339,7 @@ def learned_of(
         days = len({member.received_ms // DAY_MS for member in members})
         shared = not reviewed and group.is_vouched and is_shared(publishers, days)
         same = next(
-            (rule for rule in reversed(known) if _is_same(rule.evidence, group) and not (shared and rule.waits)), None
+            (rule for rule in reversed(known) if _is_known(rule, group, keys) and not (shared and rule.waits)), None
         )
         if same is not None:
             if not same.is_retracted and any(member.seq > same.last_seq for member in members):
@@ -333,6 +381,16 @@ def authors_of(members: Sequence[LearningEntry]) -> tuple[str, ...]:
 def rule_id(tick: Tick, crew_id: str, name: str) -> str:
     """The id of the rule, or proposal, that a run records for a group."""
     return derived_id("consolidate", VERSION, f"{tick.workspace_id}/{tick.entry_id}", f"{crew_id}/rule/{name}")
+
+
+def _is_known(rule: KnownRule, group: Group, keys: Keys) -> bool:
+    """Whether a group shows a known rule again: by its evidence, its remedy, its wording, or according to a model."""
+    return (
+        rule.rule_id == group.same_as
+        or _is_same(rule.evidence, group)
+        or (bool(rule.action and group.action) and same_action(rule.action, group.action, keys))
+        or (rule.action == group.action and same_action(rule.pattern, group.pattern, keys))
+    )
 
 
 def _is_same(evidence: Collection[str], group: Group) -> bool:
@@ -489,12 +547,17 @@ class ConsolidateReactor(SweepReactor):
         read = await asyncio.to_thread(self._read, tick, crew_id, since_ms)
         groups, model, error = [], None, None
         if read.worthwhile and self._chat is not None:
-            prompt = question([(candidate.entry_type, candidate.summary) for candidate in read.candidates])
+            lessons = await asyncio.to_thread(lessons_of, self._views, tick, crew_id)
+            prompt = question(
+                [(one.entry_type, one.summary, one.action, format_ms(one.received_ms)[:10]) for one in read.candidates],
+                [(rule.rule_id, rule.pattern, rule.action) for rule in read.known if not rule.is_retracted],
+                lessons,
+            )
             try:
                 answer = await self._chat.complete(
                     tick.workspace_id, self.sweep.name, prompt, ProposedRules, crew_id=crew_id
                 )
-                groups = proposed_groups(answer, read.candidates)
+                groups = await self._worded(tick, answer, read)
                 model = self._chat.model_id[:_MODEL_CHARS]
             except ChatError as failure:
                 _log.warning("consolidate.no_model", model=self._chat.model_id, error=type(failure).__name__)
@@ -504,6 +567,40 @@ class ConsolidateReactor(SweepReactor):
         learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model, reviewed=reviewed)
         proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches)
         return CrewRun(read, learned, proven, model, error)
+
+    async def _worded(self, tick: Tick, answer: ProposedRules, read: Read) -> list[Group]:
+        """The groups of a model's answer; a group whose rule rewords a known one is marked with its id."""
+        proposed = cited(answer, len(read.candidates))
+        known = [rule for rule in read.known if not rule.is_retracted]
+        texts = [f"{rule.pattern} {rule.action}" for rule in proposed] + [
+            f"{rule.pattern} {rule.action}" for rule in known
+        ]
+        stored = await asyncio.to_thread(vectors_of, self._views, tick, read.candidates)
+        worded = None if stored is None else await self._embedded(tick, texts)
+        if stored is None or worded is None or worded.shape[1] != stored.shape[1]:
+            return proposed_groups(answer, read.candidates)
+        groups = proposed_groups(answer, read.candidates, (worded[: len(proposed)] @ stored.T).tolist())
+        same = worded[: len(proposed)] @ worded[len(proposed) :].T
+        at_pattern = {rule.pattern: at for at, rule in enumerate(proposed)}
+        return [
+            group
+            if group.same_as or not known or (row := same[at_pattern[group.pattern]]).max() < _SAME_RULE
+            else replace(group, same_as=known[int(row.argmax())].rule_id)
+            for group in groups
+        ]
+
+    async def _embedded(self, tick: Tick, texts: Sequence[str]) -> Floats | None:
+        """Normalised vectors of texts by the workspace's active model; None if nothing here runs it."""
+        active = active_in(await asyncio.to_thread(read_active_models, self._views), tick.workspace_id)
+        embedder = None if active is None else self._context.embedder_for(active) or self._context.embedder
+        if embedder is None or embedder.model_id != active or not texts:
+            return None
+        try:
+            vectors = await embedder.embed_documents(texts)
+        except EmbedderError as error:
+            _log.warning("consolidate.no_vectors", error=type(error).__name__)
+            return None
+        return normalised_rows(vectors)
 
     def _recurring(self, tick: Tick, candidates: Sequence[LearningEntry]) -> list[Group]:
         return recurring_groups(candidates, cosines_of(self._views, tick, candidates))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from ...schemas.access.tables import read_workspace_settings
@@ -20,6 +21,7 @@ from ...schemas.core.ports import ViewReader
 from ...schemas.core.principal import UNRECORDED
 from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import DAY_MS
+from ...schemas.documents.rules import Scope, owner_of
 from ...schemas.entries.tables import ENTRIES
 from ...schemas.learning.agreement import is_shared
 from ...schemas.learning.consolidation import (
@@ -34,11 +36,14 @@ from ...schemas.learning.consolidation import (
     is_telling,
     normalised,
 )
-from ...schemas.learning.tables import PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
+from ...schemas.learning.lessons import MISSION_OUTCOME
+from ...schemas.learning.tables import LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
 from ...schemas.models.tables import EMBEDDINGS, active_in, read_active_models
 from ...schemas.recall.tables import RECEIPTS
 from ...schemas.standing.tables import LIVE_PRIORITIES, RETRACTIONS
 from ..reacting.sweeping import Tick
+
+Floats = npt.NDArray[np.float32]
 
 _READ_MAX: Final = 10 * MAX_ENTRIES
 """Rows that are read for ``MAX_ENTRIES`` candidates: most decisions of keepers are not denials, some reports are routine."""
@@ -83,6 +88,10 @@ _TYPES: Final = f"SELECT id, entry_type FROM {ENTRIES} WHERE workspace_id = $wor
 _VECTORS: Final = f"""SELECT entry_seq, vector FROM {EMBEDDINGS} WHERE workspace_id = $workspace AND model = $model
     AND dim > 0 AND seq < $seq AND entry_seq IN (SELECT unnest($seqs::BIGINT[]))"""
 MIN_VECTORS: Final = 2
+_LESSONS: Final = f"""SELECT rule FROM {LESSONS} l WHERE workspace_id = $workspace AND owner = $owner AND seq < $seq
+    AND finding IS NULL AND source <> '{MISSION_OUTCOME}' AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x
+        WHERE x.workspace_id = l.workspace_id AND x.kind = 'entry' AND x.target_id = l.entry_id AND x.{PRESENT})
+    QUALIFY row_number() OVER (PARTITION BY lesson_id ORDER BY seq DESC) = 1 ORDER BY seq"""
 _SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
     WHERE workspace_id = $workspace AND seq < $seq AND ts_ms > $since AND ts_ms <= $due"""
 
@@ -195,24 +204,40 @@ def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) ->
 
 
 def cosines_of(views: ViewReader, tick: Tick, candidates: Sequence[LearningEntry]) -> list[list[float]] | None:
-    """The cosines of the stored vectors of candidates; NaN for one without a vector, None if fewer than two have one.
+    """The cosines of the stored vectors of candidates; NaN for one without a vector, None if fewer than two have one."""
+    stored = vectors_of(views, tick, candidates)
+    if stored is None:
+        return None
+    found: list[list[float]] = (stored @ stored.T).tolist()
+    return found
 
-    Vectors of the workspace's active model count that were recorded before the tick.
+
+def vectors_of(views: ViewReader, tick: Tick, candidates: Sequence[LearningEntry]) -> Floats | None:
+    """The stored vectors of candidates, (n, d) float32, L2-normalised; a row of NaN for one without a vector.
+
+    Vectors of the workspace's active model count that were recorded before the tick. None if fewer than two have one.
     """
     model = active_in(read_active_models(views), tick.workspace_id)
     params = {"workspace": tick.workspace_id, "model": model, "seq": tick.seq, "seqs": [one.seq for one in candidates]}
     vectors = dict(views.rows(_VECTORS, params)) if model is not None else {}
     if len(vectors) < MIN_VECTORS:
         return None
-    width = max(map(len, vectors.values()))
-    stored = {seq: vector for seq, vector in vectors.items() if len(vector) == width}
-    matrix = np.full((len(candidates), width // 4), np.nan, np.float32)
-    for at, candidate in enumerate(candidates):
-        if candidate.seq in stored:
-            matrix[at] = np.frombuffer(stored[candidate.seq], "<f4")
+    missing = np.full(max(map(len, vectors.values())) // 4, np.nan, "<f4").tobytes()
+    rows = [vectors.get(candidate.seq, missing) for candidate in candidates]
+    return normalised_rows([row if len(row) == len(missing) else missing for row in rows])
+
+
+def normalised_rows(vectors: Sequence[bytes]) -> Floats:
+    """Vectors of the same length as (n, d) float32, L2-normalised."""
+    matrix = np.array([np.frombuffer(vector, "<f4") for vector in vectors], np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
-    found: list[list[float]] = (matrix @ matrix.T).tolist()
-    return found
+    return matrix
+
+
+def lessons_of(views: ViewReader, tick: Tick, crew_id: str) -> list[str]:
+    """The texts of the lessons of a crew, oldest first; without retracted and replaced ones."""
+    params = {"workspace": tick.workspace_id, "owner": owner_of(Scope.CREW, crew_id), "seq": tick.seq}
+    return [rule for (rule,) in views.rows(_LESSONS, params)]
 
 
 def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:

@@ -17,9 +17,9 @@ from math import log
 from typing import Any, Final
 
 from ..core.entry import ActorType, Severity
+from ..models.rules import REMEMBERED
 from ..text.analyzer import Analyzer, fold, tokens_of
 from ..text.injection import finding_in
-from ..models.rules import REMEMBERED
 from ..text.secrets import find_secrets
 from .events import MemoryConsolidated, RuleLearned
 from .lessons import FEEDBACK
@@ -292,8 +292,8 @@ def is_skill(usefulness: Usefulness) -> bool:
 SIMILAR: Final = 0.7
 """Minimum mean similarity of two groups that are joined. Of 40 recurrences among 600 entries about the same services,
 problems and causes (tests/support/planted.py, seeds 7 and 8), the mean of words and vectors (MiniLM) finds .82 to .93 with a
-precision of .70 to .74 at 0.65, .93 with .90 to .93 at 0.70, and .93 with .97 to 1 at 0.75; words alone .93 with .86 to .95 at
-0.70. Of near paraphrases in three crews' journals it finds all at 0.65, .83 at 0.70, .58 at 0.75."""
+precision of .70 to .74 at 0.65, .93 with .90 to .93 at 0.70, and .93 with .97 to 1 at 0.75; words alone .93 with .86 to .95
+at 0.70. Of near paraphrases in three crews' journals it finds all at 0.65, .83 at 0.70, .58 at 0.75."""
 MIN_TERMS: Final = 3
 """Texts with fewer terms are not compared."""
 MIN_OCCURRENCES: Final = 3
@@ -393,9 +393,7 @@ def _joined(similarities: list[list[float]]) -> list[list[int]]:
     count = len(similarities)
     means = [list(row) for row in similarities]
     groups: list[list[int] | None] = [[at] for at in range(count)]
-    queue = [
-        (-means[at][to], at, to) for at in range(count) for to in range(at + 1, count) if means[at][to] >= SIMILAR
-    ]
+    queue = [(-means[at][to], at, to) for at in range(count) for to in range(at + 1, count) if means[at][to] >= SIMILAR]
     heapify(queue)
     while queue:
         negative, at, to = heappop(queue)

@@ -1,8 +1,8 @@
 """``memory_rules``, ``memory_rule_marks``, ``memory_proposals``, ``memory_lessons``: what crews have learned.
 
-Invariant: rules and recorded lessons come from control entries alone; the lesson of feedback, or the outcome of a mission,
-is the entry that says so, so retracting that entry undoes it. A rule that was learned before publishers were counted waits
-for a person like a proposal.
+Invariant: rules and recorded lessons come from control entries alone; the lesson of feedback or of a person's own turn, or
+the outcome of a mission, is the entry that says so, so retracting that entry undoes it. A rule that was learned before
+publishers were counted waits for a person like a proposal.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from typing import ClassVar, Final
 
 from ...schemas.core.entry import ActorType
 from ...schemas.core.envelope import EntryRecorded
+from ...schemas.core.grants import is_person
 from ...schemas.core.ids import is_id
 from ...schemas.core.principal import UNRECORDED, author_shown
 from ...schemas.core.table import Tables
 from ...schemas.documents.rules import Scope, owner_of
+from ...schemas.entries.rules import USER_MESSAGE
 from ...schemas.learning.agreement import MIN_PUBLISHERS
 from ...schemas.learning.events import (
     LessonRecorded,
@@ -30,8 +32,11 @@ from ...schemas.learning.lessons import (
     MISSION,
     MISSION_OUTCOME,
     NEGATIVE_LEARNING,
+    USER_FEEDBACK,
+    instructions_in,
     mission_outcome,
     negative_feedback,
+    said_id,
 )
 from ...schemas.learning.tables import (
     LEARNING_PROJECTION,
@@ -59,7 +64,7 @@ class LearningProjection:
     """Folds learned rules, their marks, proposals, recorded lessons, ends of missions and feedback."""
 
     name: ClassVar = LEARNING_PROJECTION
-    version: ClassVar = 100 + injection.REVISION  # findings are stored
+    version: ClassVar = 200 + injection.REVISION  # findings are stored
     tables: ClassVar[Tables] = (RULES, RULE_MARKS, PROPOSALS, PROPOSAL_DECISIONS, LESSONS)
     folds: ClassVar = (
         EntryRecorded,
@@ -85,6 +90,7 @@ class LearningProjection:
         lessons = [_recorded(event, lesson) for event, lesson in decisions(batch, LessonRecorded)]
         lessons += [_of_mission(event) for event in batch.entries if event.entry.entry_type == MISSION]
         lessons += [_of_feedback(event) for event in batch.entries if event.entry.entry_type == FEEDBACK]
+        lessons += [lesson for event in batch.entries if _is_own_turn(event) for lesson in _of_turn(event)]
         proposed = [_proposal(event, proposal) for event, proposal in decisions(batch, RuleProposed)]
         tx.add(PROPOSALS, [*waiting, *proposed])
         tx.add(PROPOSAL_DECISIONS, [_decision(event, made) for event, made in decisions(batch, ProposalDecided)])
@@ -171,6 +177,19 @@ def _of_feedback(event: EntryRecorded) -> LessonRow | None:
         return None
     rule, context = said
     return _row(event, f"feedback_{entry.id}", "negative", NEGATIVE_LEARNING, rule, context, entry.agent_id)
+
+
+def _is_own_turn(event: EntryRecorded) -> bool:
+    """Whether a person wrote a turn, and a token that speaks for the person published it."""
+    return event.vouched and event.entry.entry_type == USER_MESSAGE and is_person(event.entry.actor_id or "")
+
+
+def _of_turn(event: EntryRecorded) -> list[LessonRow | None]:
+    """A lesson for each standing instruction in a person's own turn."""
+    entry = event.entry
+    text = entry.payload.get("text")
+    said = instructions_in(text if isinstance(text, str) else entry.summary)
+    return [_row(event, said_id(rule), "neutral", USER_FEEDBACK, rule, "", entry.agent_id) for rule in said]
 
 
 def _row(

@@ -39,6 +39,7 @@ from ...schemas.learning.agreement import (
     Saying,
     agreed_action,
     common_wording,
+    is_negated,
     is_shared,
     refuted,
     same_action,
@@ -46,6 +47,8 @@ from ...schemas.learning.agreement import (
 )
 from ...schemas.learning.consolidation import (
     AUTHORS_NAMED,
+    HISTORY_DAYS,
+    PATIENCE_DAYS,
     REPEAT_DAYS,
     WAITING_MAX,
     Occurrence,
@@ -83,6 +86,7 @@ from .reads import (
     candidates_of,
     cosines_of,
     crews_of,
+    last_run_of,
     lessons_of,
     normalised_rows,
     proposals_of,
@@ -215,10 +219,11 @@ def _remedy(members: Sequence[LearningEntry], keys: Keys) -> str:
 
 
 def _pattern(sayings: Sequence[Saying], typical: int, keys: Keys) -> str:
-    """The words that the texts share: in the same order if these are most of the typical text, else in any order."""
+    """The words that the texts share: in the same order, or in any order if these are more or have a negation."""
     in_order, in_any_order = shared_wording(sayings, typical), common_wording(sayings, keys)
     ordered, free = (sum(bool(keys(word)) for word in text.split()) for text in (in_order, in_any_order))
-    return in_order if ordered + 1 >= free else in_any_order
+    loses_negation = bool(in_any_order) and is_negated(in_order) != is_negated(in_any_order)
+    return in_order if ordered >= free and not loses_negation else in_any_order
 
 
 def proposed_groups(
@@ -518,7 +523,8 @@ class ConsolidateReactor(SweepReactor):
 
         reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
         logs = LogsFound() if reviewed else await self._consolidate_logs(tick, since_ms)
-        crews = await asyncio.to_thread(crews_of, self._views, tick, since_ms)
+        heard_ms = since_ms if tick.since_ms is not None else since_ms - PATIENCE_DAYS * DAY_MS
+        crews = await asyncio.to_thread(crews_of, self._views, tick, heard_ms)
         results = await asyncio.gather(*map(consolidate, crews))
         counts = {
             "crews": len(results),
@@ -606,9 +612,16 @@ class ConsolidateReactor(SweepReactor):
         return recurring_groups(candidates, cosines_of(self._views, tick, candidates))
 
     def _read(self, tick: Tick, crew_id: str, since_ms: int) -> Read:
+        last_ms = None
+        if tick.since_ms is None:
+            last_ms = last_run_of(self._views, tick, crew_id)
+            since_ms = min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS if last_ms is None else last_ms)
         candidates = candidates_of(self._views, tick, crew_id, since_ms)
         new = [candidate for candidate in candidates if candidate.is_new]
         worthwhile = is_worthwhile(len(new), permanent=any(candidate.is_permanent for candidate in new))
+        if not worthwhile and tick.since_ms is None and new:
+            waiting_since = min(candidate.received_ms for candidate in new) if last_ms is None else last_ms
+            worthwhile = tick.due_ms - waiting_since >= PATIENCE_DAYS * DAY_MS
         known = proposals_of(self._views, tick, crew_id) + rules_of(self._views, tick, crew_id)
         return Read(candidates, known, len(new), worthwhile)
 

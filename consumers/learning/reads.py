@@ -36,6 +36,7 @@ from ...schemas.learning.consolidation import (
     is_telling,
     normalised,
 )
+from ...schemas.learning.events import MemoryConsolidated
 from ...schemas.learning.lessons import MISSION_OUTCOME
 from ...schemas.learning.tables import LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
 from ...schemas.models.tables import EMBEDDINGS, active_in, read_active_models
@@ -55,6 +56,8 @@ _OF_RUN: Final = f"""e.workspace_id = $workspace AND e.seq < $seq AND e.publishe
     AND NOT {" AND NOT ".join(f"starts_with(e.entry_type, '{prefix}')" for prefix in OWN_OUTPUT)}"""
 _CREWS: Final = f"""SELECT DISTINCT e.crew_id FROM {_LIVE} WHERE {_OF_RUN} AND e.crew_id IS NOT NULL
     AND e.published_ms > $since AND ($crew IS NULL OR e.crew_id = $crew) ORDER BY 1"""
+_LAST_RUN: Final = f"""SELECT max(ts_ms) FROM {ENTRIES} WHERE workspace_id = $workspace AND control AND seq < $seq
+    AND entry_type = '{MemoryConsolidated.ENTRY_TYPE}' AND crew_id = $crew AND ts_ms <= $due"""
 _CANDIDATES: Final = f"""WITH ranked AS (
         SELECT e.seq, row_number() OVER (PARTITION BY e.publisher ORDER BY e.seq DESC) AS place FROM {_LIVE}
         WHERE {_OF_RUN} AND e.crew_id = $crew AND e.published_ms > $history
@@ -167,6 +170,13 @@ def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:
     """The crews with something to learn from within the look-back."""
     params = {**_of_run(tick), "since": since_ms, "crew": tick.crew_id}
     return [crew for (crew,) in views.rows(_CREWS, params)]
+
+
+def last_run_of(views: ViewReader, tick: Tick, crew_id: str) -> int | None:
+    """When the last run of a crew that was not skipped was due, in ms since the epoch; None without such a run."""
+    params = {"workspace": tick.workspace_id, "seq": tick.seq, "due": tick.due_ms, "crew": crew_id}
+    found: int | None = views.rows(_LAST_RUN, params)[0][0]
+    return found
 
 
 def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[LearningEntry]:

@@ -160,9 +160,14 @@ def _with_gaps(words: Sequence[tuple[str, frozenset[int | str], bool]]) -> str:
     return " ".join(wording)
 
 
+def is_negated(text: str) -> bool:
+    """Whether a text has a negation."""
+    return any(_key(word) in _NEGATIONS or _key(word).endswith(("n't", "n’t")) for word in text.split())
+
+
 def _terms_of_word(word: str, keys: Keys) -> frozenset[int | str]:
     key = _key(word)
-    if key in _NEGATIONS or key.endswith(("n't", "n’t")):
+    if is_negated(word):
         return frozenset({_NEGATION})
     if _has_digit(word):
         return frozenset({key})

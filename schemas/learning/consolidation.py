@@ -45,22 +45,24 @@ class _RoutineWords:
 
 def is_routine(text: str) -> bool:
     """Whether a text only reports success or routine."""
-    success, trouble, *_ = _lists()
+    success, trouble, _, _, why, report = _lists()
     left, is_good = _without_absences(text)
     if any(trouble.have(word) for word in left):
         return False
+    if left and report.have(left[0]) and not any(why.have(word) for word in left):
+        return True
     return is_good or any(success.have(word) for word in left)
 
 
 def says_why(text: str) -> bool:
     """Whether a text names a cause, a condition, a preference or an instruction, so that a reader can act differently."""
-    *_, why = _lists()
+    why = _lists()[4]
     return any(why.have(word) for word in _without_absences(text)[0])
 
 
 def _without_absences(text: str) -> tuple[list[str], bool]:
     """The words of a text without phrases like "no errors" or "no action needed", and whether it has such a phrase."""
-    _, _, absent, absent_what, _ = _lists()
+    _, _, absent, absent_what, *_ = _lists()
     left: list[str] = []
     is_good = is_absence = False
     for word in _WORD.findall(fold(text)):
@@ -75,12 +77,11 @@ def _without_absences(text: str) -> tuple[list[str], bool]:
 
 
 @cache
-def _lists() -> tuple[_RoutineWords, _RoutineWords, _RoutineWords, _RoutineWords, _RoutineWords]:
+def _lists() -> tuple[_RoutineWords, ...]:
+    """The lists ``success``, ``trouble``, ``absent``, ``absent_what``, ``why`` and ``report``."""
     data = tomllib.loads(resources.files(__package__).joinpath("routine.toml").read_text("utf-8"))
-    success, trouble, absent, absent_words, why = (
-        _words(data[name]) for name in ("success", "trouble", "absent", "absent_what", "why")
-    )
-    return success, trouble, absent, absent_words, why
+    names = ("success", "trouble", "absent", "absent_what", "why", "report")
+    return tuple(_words(data[name]) for name in names)
 
 
 def _words(by_language: dict[str, str]) -> _RoutineWords:
@@ -126,7 +127,10 @@ rule waits for a person's review, and recall does not find it.
 OWN_OUTPUT: Final = ("rule.", "lesson.", "proposal.", MemoryConsolidated.ENTRY_TYPE)
 """Prefixes of types that no run reads, even if an entry is permanent."""
 MIN_ENTRIES: Final = 10
-"""A run is skipped if fewer candidates lie within the look-back, unless one of its entries is permanent."""
+"""A run is skipped if fewer candidates lie within the look-back, unless one of its entries is permanent. The look-back of
+a run on schedule begins at the last run of the crew that was not skipped, so that a small crew's candidates add up."""
+PATIENCE_DAYS: Final = 1
+"""Days after which such a run is not skipped if it has any new candidate: three agents report less than ten things a day."""
 MAX_ENTRIES: Final = 500
 """Maximum number of candidates of one run; the newest count."""
 HISTORY_DAYS: Final = 30
@@ -294,6 +298,11 @@ SIMILAR: Final = 0.7
 problems and causes (tests/support/planted.py, seeds 7 and 8), the mean of words and vectors (MiniLM) finds .82 to .93 with a
 precision of .70 to .74 at 0.65, .93 with .90 to .93 at 0.70, and .93 with .97 to 1 at 0.75; words alone .93 with .86 to .95
 at 0.70. Of near paraphrases in three crews' journals it finds all at 0.65, .83 at 0.70, .58 at 0.75."""
+LOOSE: Final = 0.6
+"""Like ``SIMILAR``, for groups that stand apart, if there are vectors: with 0.6 and 0.25, .92 of the near paraphrases are
+found instead of .83, and of the planted recurrences, where all entries are about the same things, as many as before."""
+APART: Final = 0.25
+"""Minimum difference between the mean similarity within such a group and that of the nearest other entry to it."""
 MIN_TERMS: Final = 3
 """Texts with fewer terms are not compared."""
 MIN_OCCURRENCES: Final = 3
@@ -367,7 +376,7 @@ def recurrences(
     kept = [at for at in places.values() if len(entries[at].terms) >= MIN_TERMS]
     told = [entries[at] for at in kept]
     similarities = _similarities(told, None if cosines is None else [[cosines[at][to] for to in kept] for at in kept])
-    groups = _joined(similarities)
+    groups = _joined(similarities, SIMILAR) if cosines is None else _with_isolated(similarities)
     position = {at: n for n, at in enumerate(kept)}
     pairs = [(position[one], position[other]) for one, other in same if one in position and other in position]
     for one, other in pairs:
@@ -388,12 +397,31 @@ def recurrences(
     return sorted(found, key=lambda recurrence: -len(recurrence.evidence))
 
 
-def _joined(similarities: list[list[float]]) -> list[list[int]]:
-    """Average linkage down to ``SIMILAR``, as lists of indices; ties by the lowest indices."""
+def _with_isolated(similarities: list[list[float]]) -> list[list[int]]:
+    """The groups down to ``LOOSE`` that stand apart from all other entries by ``APART``, else those down to ``SIMILAR``."""
+    fine = _joined(similarities, SIMILAR)
+    found: list[list[int]] = []
+    for group in _joined(similarities, LOOSE):
+        inside = set(group)
+        parts = [part for part in fine if part[0] in inside]
+        if len(parts) > 1:
+            count = len(group)
+            mean = sum(similarities[at][to] for at in group for to in group if to != at) / (count * (count - 1))
+            others = (row for at, row in enumerate(similarities) if at not in inside)
+            nearest = max((sum(row[at] for at in group) / count for row in others), default=0.0)
+            if mean - nearest < APART:
+                found += parts
+                continue
+        found.append(group)
+    return found
+
+
+def _joined(similarities: list[list[float]], least: float) -> list[list[int]]:
+    """Average linkage down to ``least``, as lists of indices; ties by the lowest indices."""
     count = len(similarities)
     means = [list(row) for row in similarities]
     groups: list[list[int] | None] = [[at] for at in range(count)]
-    queue = [(-means[at][to], at, to) for at in range(count) for to in range(at + 1, count) if means[at][to] >= SIMILAR]
+    queue = [(-means[at][to], at, to) for at in range(count) for to in range(at + 1, count) if means[at][to] >= least]
     heapify(queue)
     while queue:
         negative, at, to = heappop(queue)
@@ -408,7 +436,7 @@ def _joined(similarities: list[list[float]]) -> list[list[int]]:
                 continue
             mean = (row[place] * size + second_row[place] * other) / (size + other)
             row[place] = means[place][at] = mean
-            if mean >= SIMILAR:
+            if mean >= least:
                 heappush(queue, (-mean, *((at, place) if at < place else (place, at))))
     return [group for group in groups if group is not None]
 

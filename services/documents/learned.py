@@ -159,11 +159,13 @@ class CrewLearning:
         rules: Its rules.
         outcomes: Outcomes of missions, for a lead.
         waiting: Rules that only one agent reported, for the prompts of that agent.
+        lessons: Its lessons.
     """
 
     rules: tuple[LearnedRule, ...] = ()
     outcomes: tuple[Lesson, ...] = ()
     waiting: tuple[LearnedRule, ...] = ()
+    lessons: tuple[Lesson, ...] = ()
 
     def rules_for(self, agent_id: str | None) -> list[LearnedRule]:
         """The rules of the crew, and unreviewed rules that only this agent reported; at most ``RULES_SHOWN``."""
@@ -181,11 +183,27 @@ class PromptLearning:
     def __init__(self, views: ViewReader) -> None:
         self._learned = Learned(views)
         self._kept = KeptValues(views, _TABLES, in_thread(self._now), most=KEPT)
-        self.close = self._kept.close
+        self._lessons = KeptValues(views, (LESSONS, RETRACTIONS), in_thread(self._own_now), most=KEPT)
+
+    def close(self) -> None:
+        """Stop following the views."""
+        self._kept.close()
+        self._lessons.close()
 
     async def of(self, workspace_id: str, crew_id: str) -> CrewLearning:
         """What a crew has learned, up to date with the views."""
         return await self._kept.of((workspace_id, crew_id))
+
+    async def own(self, workspace_id: str, agent_id: str) -> tuple[Lesson, ...]:
+        """The lessons of an agent, up to date with the views."""
+        return await self._lessons.of((workspace_id, agent_id))
+
+    def _own_now(self, agent: tuple[str, str]) -> tuple[Lesson, ...]:
+        return self.own_at(*agent, NOW)
+
+    def own_at(self, workspace_id: str, agent_id: str, seq: int) -> tuple[Lesson, ...]:
+        """The lessons of an agent right after ``seq``; blocking."""
+        return tuple(self._learned.lessons(workspace_id, owner_of(Scope.AGENT, agent_id), seq))
 
     def _now(self, crew: tuple[str, str]) -> CrewLearning:
         return self.at(*crew, NOW)
@@ -194,7 +212,9 @@ class PromptLearning:
         """What a crew had learned right after ``seq``; blocking."""
         rules = self._learned.rules(workspace_id, crew_id, seq)
         outcomes = self._learned.outcomes(workspace_id, owner_of(Scope.CREW, crew_id), seq)
-        return CrewLearning(tuple(rules), tuple(outcomes), tuple(self._learned.waiting(workspace_id, crew_id, seq)))
+        waiting = self._learned.waiting(workspace_id, crew_id, seq)
+        lessons = self._learned.lessons(workspace_id, owner_of(Scope.CREW, crew_id), seq)
+        return CrewLearning(tuple(rules), tuple(outcomes), tuple(waiting), tuple(lessons))
 
 
 # Reads operator models, peer cards and consent from the views, now or as of a sequence; blocking.

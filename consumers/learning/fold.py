@@ -23,6 +23,7 @@ from ...schemas.learning.events import (
     LessonRecorded,
     MemoryConsolidated,
     ProposalDecided,
+    RuleChanged,
     RuleLearned,
     RulePromoted,
     RuleProposed,
@@ -44,12 +45,14 @@ from ...schemas.learning.tables import (
     PROPOSAL_DECISIONS,
     PROPOSALS,
     RULE_MARKS,
+    RULE_STATES,
     RULES,
     LessonRow,
     ProposalDecisionRow,
     ProposalRow,
     RuleMarkRow,
     RuleRow,
+    RuleStateRow,
 )
 from ...schemas.text import injection
 from ...schemas.text.injection import finding_in
@@ -65,11 +68,12 @@ class LearningProjection:
 
     name: ClassVar = LEARNING_PROJECTION
     version: ClassVar = 200 + injection.REVISION  # findings are stored
-    tables: ClassVar[Tables] = (RULES, RULE_MARKS, PROPOSALS, PROPOSAL_DECISIONS, LESSONS)
+    tables: ClassVar[Tables] = (RULES, RULE_MARKS, RULE_STATES, PROPOSALS, PROPOSAL_DECISIONS, LESSONS)
     folds: ClassVar = (
         EntryRecorded,
         RuleLearned,
         RulePromoted,
+        RuleChanged,
         MemoryConsolidated,
         LessonRecorded,
         RuleProposed,
@@ -95,6 +99,7 @@ class LearningProjection:
         tx.add(PROPOSALS, [*waiting, *proposed])
         tx.add(PROPOSAL_DECISIONS, [_decision(event, made) for event, made in decisions(batch, ProposalDecided)])
         tx.add(RULES, rules)
+        tx.add(RULE_STATES, [_state(event, changed) for event, changed in decisions(batch, RuleChanged)])
         tx.add(RULE_MARKS, marks)
         tx.add(LESSONS, [lesson for lesson in lessons if lesson is not None])
 
@@ -117,6 +122,23 @@ def _rule(event: EntryRecorded, rule: RuleLearned) -> RuleRow:
         json.dumps(rule.publishers),
         json.dumps(rule.authors),
         rule.settles,
+    )
+
+
+def _state(event: EntryRecorded, changed: RuleChanged) -> RuleStateRow:
+    return RuleStateRow(
+        event.workspace_id,
+        changed.rule_id,
+        changed.state,
+        json.dumps(changed.evidence),
+        len(changed.evidence),
+        changed.days,
+        json.dumps(changed.publishers),
+        json.dumps(changed.authors),
+        json.dumps(changed.by),
+        changed.seen_ms,
+        event.ts_ms,
+        event.seq,
     )
 
 

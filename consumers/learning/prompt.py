@@ -74,7 +74,7 @@ class Cited:
     same_as: str = ""
 
 
-class Shown(NamedTuple):
+class PromptEntry(NamedTuple):
     """An entry in the question: type, summary, remedy (empty if it names no remedy), day of receipt."""
 
     entry_type: str
@@ -89,7 +89,7 @@ def question(
     """The entries, and what is known.
 
     Args:
-        entries: ``Shown``, oldest first.
+        entries: ``PromptEntry``, oldest first.
         rules: Known rules as (id, pattern, action), oldest first.
         lessons: Texts of the crew's lessons, oldest first.
     """
@@ -97,7 +97,7 @@ def question(
         {"ref": f"e{at}", "type": entry.entry_type, "summary": entry.summary[:MAX_CHARS]}
         | ({"remedy": entry.remedy[:MAX_CHARS]} if entry.remedy else {})
         | ({"day": entry.day} if entry.day else {})
-        for at, entry in enumerate(starmap(Shown, entries), 1)
+        for at, entry in enumerate(starmap(PromptEntry, entries), 1)
     ]
     known = [
         {"id": rule_id, "pattern": pattern[:MAX_CHARS], "action": action[:MAX_CHARS]}

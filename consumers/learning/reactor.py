@@ -53,17 +53,19 @@ from ...schemas.learning.consolidation import (
     WAITING_MAX,
     Occurrence,
     Usefulness,
+    expires_ms,
     is_promoted,
     is_skill,
     is_worthwhile,
     normalised,
     recurrences,
     score,
+    state_of,
     teaches,
     terms_of,
 )
-from ...schemas.learning.events import MemoryConsolidated, RuleLearned, RulePromoted, RuleProposed
-from ...schemas.learning.lessons import rule_summary
+from ...schemas.learning.events import MemoryConsolidated, RuleChanged, RuleLearned, RulePromoted, RuleProposed
+from ...schemas.learning.lessons import FEEDBACK, rule_summary
 from ...schemas.learning.tables import LEARNING_PROJECTION
 from ...schemas.models.chat import ChatError
 from ...schemas.models.tables import VECTORS_PROJECTION, active_in, read_active_models
@@ -117,6 +119,8 @@ _ALONE: Final = 0.25
 _SAME_RULE: Final = 0.85
 """Cosine from which two rules are rewordings of each other."""
 _PUBLISHERS_KEPT: Final = 500
+_EVIDENCE_KEPT: Final = 500
+_REFUTING_NAMED: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +144,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class NewRules:
-    """New rules and proposals by the name of the group of each, and the ids of rules that were found again."""
+    """New rules and proposals by the name of the group of each, the ids of rules that were found again, and changes."""
 
     rules: dict[str, RuleLearned]
     proposals: dict[str, RuleProposed]
     confirmed: tuple[str, ...]
+    changes: tuple[RuleChanged, ...] = ()
 
 
 def keys_by_word(analyzer: Analyzer) -> Keys:
@@ -331,11 +336,14 @@ def learned_of(
     keys = keys_by_word(Analyzer(Stemmer))
     own_ids = {rule_id(tick, crew_id, group.name) for group in groups}  # a run that is repeated finds what it recorded
     known = [rule for rule in known if rule.rule_id not in own_ids]
-    newest = [rule for rule in known if rule.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS]
+    newest = [
+        rule for rule in known if rule.state != "contradicted" and rule.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS
+    ]
     waiting = Counter(name for rule in known if rule.waits for name in rule.publishers or (UNRECORDED,))
     rules: dict[str, RuleLearned] = {}
     proposals: dict[str, RuleProposed] = {}
     confirmed: list[str] = []
+    changes: list[RuleChanged] = []
     for group in groups:
         members = [by_id[entry_id] for entry_id in group.evidence]
         if not any(member.is_new for member in members):
@@ -344,11 +352,18 @@ def learned_of(
         days = len({member.received_ms // DAY_MS for member in members})
         shared = not reviewed and group.is_vouched and is_shared(publishers, days)
         same = next(
-            (rule for rule in reversed(known) if _is_known(rule, group, keys) and not (shared and rule.waits)), None
+            (
+                rule
+                for rule in reversed(known)
+                if _is_known(rule, group, keys) and not (shared and rule.waits) and not _is_overtaken(rule, group, keys)
+            ),
+            None,
         )
         if same is not None:
             if not same.is_retracted and any(member.seq > same.last_seq for member in members):
                 confirmed.append(same.rule_id)
+                if same.runs and same.state != "contradicted":
+                    changes.append(_confirmation(same, members))
             continue
         recorded: list[RuleLearned | RuleProposed] = [*rules.values(), *proposals.values()]
         patterns = {normalised(rule.pattern) for rule in newest if not (shared and rule.waits)}
@@ -374,7 +389,8 @@ def learned_of(
         elif reviewed or min(waiting[name] for name in publishers) < WAITING_MAX:
             proposals[group.name] = RuleProposed.model_validate(fields)
             waiting.update(publishers)
-    return NewRules(rules, proposals, tuple(dict.fromkeys(confirmed)))
+    changed_once = {change.rule_id: change for change in changes}
+    return NewRules(rules, proposals, tuple(dict.fromkeys(confirmed)), tuple(changed_once.values()))
 
 
 def authors_of(members: Sequence[LearningEntry]) -> tuple[str, ...]:
@@ -396,6 +412,93 @@ def _is_known(rule: KnownRule, group: Group, keys: Keys) -> bool:
         or (bool(rule.action and group.action) and same_action(rule.action, group.action, keys))
         or (rule.action == group.action and same_action(rule.pattern, group.pattern, keys))
     )
+
+
+def _is_overtaken(rule: KnownRule, group: Group, keys: Keys) -> bool:
+    """Whether a rule's remedy was refuted and a group names another one."""
+    return rule.state == "contradicted" and bool(group.action) and not same_action(rule.action, group.action, keys)
+
+
+def _confirmation(rule: KnownRule, members: Sequence[LearningEntry]) -> RuleChanged:
+    """A rule with the evidence that a run added."""
+    known = frozenset(rule.evidence)
+    new = [member for member in members if member.entry_id not in known]
+    days = {member.received_ms // DAY_MS for member in new} - {rule.seen_ms // DAY_MS}
+    return RuleChanged(
+        rule_id=rule.rule_id,
+        state="confirmed",
+        evidence=tuple(dict.fromkeys([*rule.evidence, *(member.entry_id for member in new)]))[-_EVIDENCE_KEPT:],
+        days=rule.days + len(days),
+        publishers=tuple(dict.fromkeys([*rule.publishers, *(member.publisher for member in members)]))[
+            :_PUBLISHERS_KEPT
+        ],
+        authors=authors_of(members),
+        seen_ms=max(rule.seen_ms, *(member.received_ms for member in members)),
+    )
+
+
+def ended_of(
+    tick: Tick,
+    known: Sequence[KnownRule],
+    candidates: Sequence[LearningEntry],
+    searches: Sequence[Search],
+    changed: Collection[str] = (),
+) -> tuple[RuleChanged, ...]:
+    """Rules that are refuted, or expired at the time of the run.
+
+    Args:
+        tick: The run.
+        known: Rules and proposals that exist.
+        candidates: The entries that the run reads.
+        searches: Recorded searches of the last days.
+        changed: Rules that the run confirmed; they do not expire.
+    """
+    keys = keys_by_word(Analyzer(Stemmer))
+    actions = [candidate for candidate in candidates if candidate.action]
+    found = []
+    for rule in known:
+        if not rule.runs or rule.is_retracted or rule.state == "contradicted":
+            continue
+        mine = Saying("", rule.action)
+        refuting = [
+            candidate
+            for candidate in actions
+            if rule.action
+            and candidate.received_ms >= rule.learned_ms
+            and refuted(mine, [Saying(candidate.publisher, candidate.action)], keys)
+        ]
+        about = {*rule.evidence, rule.rule_id}
+        searched = max((search.ts_ms for search in searches if not about.isdisjoint(search.hits)), default=0)
+        first = min((one.received_ms for one in candidates if one.entry_id in about), default=rule.learned_ms)
+        is_expired = (
+            rule.state != "expired"
+            and not rule.is_reviewed
+            and rule.rule_id not in changed
+            and expires_ms(min(first, rule.learned_ms), rule.seen_ms, rule.days, searched) < tick.due_ms
+        )
+        state = state_of(
+            {candidate.publisher for candidate in refuting},
+            by_person=any(_is_of_person(candidate) for candidate in refuting),
+            is_expired=is_expired,
+        )
+        if state is not None and state != rule.state:
+            found.append(
+                RuleChanged(
+                    rule_id=rule.rule_id,
+                    state=state,
+                    evidence=rule.evidence[-_EVIDENCE_KEPT:],
+                    days=rule.days,
+                    publishers=rule.publishers,
+                    seen_ms=rule.seen_ms,
+                    by=tuple(candidate.entry_id for candidate in refuting)[:_REFUTING_NAMED],
+                )
+            )
+    return tuple(found)
+
+
+def _is_of_person(candidate: LearningEntry) -> bool:
+    """Whether an entry is feedback that no agent's token published."""
+    return candidate.entry_type == FEEDBACK and not candidate.publisher.startswith("agent:")
 
 
 def _is_same(evidence: Collection[str], group: Group) -> bool:
@@ -534,6 +637,7 @@ class ConsolidateReactor(SweepReactor):
             "proposed": sum(len(result.learned.proposals) for result in results),
             "confirmed": sum(len(result.learned.confirmed) for result in results),
             "promoted": sum(len(result.proven.promoted) for result in results),
+            "ended": sum(change.state != "confirmed" for result in results for change in result.learned.changes),
             "skills": sum(len(result.proven.skills) for result in results),
             "notes_promoted": logs.promoted,
             "notes_left": logs.left,
@@ -572,7 +676,9 @@ class ConsolidateReactor(SweepReactor):
             groups = await asyncio.to_thread(self._recurring, tick, read.candidates)
         learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model, reviewed=reviewed)
         proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches)
-        return CrewRun(read, learned, proven, model, error)
+        confirmed = {change.rule_id for change in learned.changes}
+        ended = await asyncio.to_thread(ended_of, tick, read.known, read.candidates, searches, confirmed)
+        return CrewRun(read, replace(learned, changes=(*learned.changes, *ended)), proven, model, error)
 
     async def _worded(self, tick: Tick, answer: ProposedRules, read: Read) -> list[Group]:
         """The groups of a model's answer; a group whose rule rewords a known one is marked with its id."""
@@ -660,6 +766,10 @@ class ConsolidateReactor(SweepReactor):
         for promotion in result.proven.promoted:
             summary = f"The rule {promotion.rule_id} proved useful: score {promotion.score:.2f}"
             await self._record_of_crew(tick, crew_id, promotion, f"promoted/{promotion.rule_id}", summary)
+        for change in result.learned.changes:
+            summary = f"The rule {change.rule_id} is {change.state}"
+            refs = {"derived_from": list(dict.fromkeys([change.rule_id, *change.by]))}
+            await self._record_of_crew(tick, crew_id, change, f"{change.state}/{change.rule_id}", summary, refs=refs)
         for skill in result.proven.skills:
             refs = {EVIDENCE_REF: list(skill.evidence), "derived_from": [str(skill.skill_of)]}
             summary = f"Proposed as a skill: {skill.pattern}"

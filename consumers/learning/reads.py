@@ -38,7 +38,7 @@ from ...schemas.learning.consolidation import (
 )
 from ...schemas.learning.events import MemoryConsolidated
 from ...schemas.learning.lessons import MISSION_OUTCOME
-from ...schemas.learning.tables import LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
+from ...schemas.learning.tables import LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULE_STATES, RULES
 from ...schemas.models.tables import EMBEDDINGS, active_in, read_active_models
 from ...schemas.recall.tables import RECEIPTS
 from ...schemas.standing.tables import LIVE_PRIORITIES, RETRACTIONS
@@ -56,6 +56,7 @@ _OF_RUN: Final = f"""e.workspace_id = $workspace AND e.seq < $seq AND e.publishe
     AND NOT {" AND NOT ".join(f"starts_with(e.entry_type, '{prefix}')" for prefix in OWN_OUTPUT)}"""
 _CREWS: Final = f"""SELECT DISTINCT e.crew_id FROM {_LIVE} WHERE {_OF_RUN} AND e.crew_id IS NOT NULL
     AND e.published_ms > $since AND ($crew IS NULL OR e.crew_id = $crew) ORDER BY 1"""
+_CREWS_WITH_RULES: Final = f"SELECT DISTINCT crew_id FROM {RULES} WHERE workspace_id = ?"
 _LAST_RUN: Final = f"""SELECT max(ts_ms) FROM {ENTRIES} WHERE workspace_id = $workspace AND control AND seq < $seq
     AND entry_type = '{MemoryConsolidated.ENTRY_TYPE}' AND crew_id = $crew AND ts_ms <= $due"""
 _CANDIDATES: Final = f"""WITH ranked AS (
@@ -67,16 +68,21 @@ _CANDIDATES: Final = f"""WITH ranked AS (
     SELECT e.seq, e.id, e.entry_type, e.severity, e.ts_ms, e.published_ms, e.summary, e.payload, e.published_ms > $since,
         {_PERMANENT}, coalesce(e.publisher, '{UNRECORDED}'), e.agent_id
     FROM {_LIVE} JOIN ranked ON ranked.seq = e.seq ORDER BY ranked.place, e.seq DESC"""
-_RULES: Final = f"""SELECT rule_id, pattern, action, confidence, evidence, days, learned_ms,
+_RULES: Final = f"""WITH state AS (SELECT * FROM {RULE_STATES} WHERE workspace_id = $workspace
+        QUALIFY row_number() OVER (PARTITION BY rule_id ORDER BY seq DESC) = 1)
+    SELECT r.rule_id, r.pattern, r.action, r.confidence, coalesce(state.evidence, r.evidence), coalesce(state.days, r.days),
+    r.learned_ms,
     coalesce((SELECT max(m.seq) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
-        AND m.mark = 'confirmed'), seq),
+        AND m.mark = 'confirmed'), r.seq),
     (SELECT 1 + count(*) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
         AND m.mark = 'confirmed'),
     EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
         AND m.mark = 'promoted'),
     EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = r.workspace_id AND x.kind = 'entry'
-        AND x.target_id = r.rule_id AND x.{PRESENT}), publishers, false
-    FROM {RULES} r WHERE r.workspace_id = $workspace AND r.crew_id = $crew ORDER BY r.seq"""
+        AND x.target_id = r.rule_id AND x.{PRESENT}), coalesce(state.publishers, r.publishers), false,
+    coalesce(state.state, ''), coalesce(state.seen_ms, r.learned_ms), r.proposal_id IS NOT NULL
+    FROM {RULES} r LEFT JOIN state ON state.rule_id = r.rule_id
+    WHERE r.workspace_id = $workspace AND r.crew_id = $crew ORDER BY r.seq"""
 _PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidence, days, made_ms, seq, 0, false, true,
     publishers, coalesce((SELECT arg_max(d.decision, d.seq) FROM {PROPOSAL_DECISIONS} d
         WHERE d.workspace_id = p.workspace_id AND d.proposal_id = p.proposal_id), '') <> 'rejected'
@@ -135,6 +141,9 @@ class KnownRule:
         runs: The number of runs that found it.
         publishers: Of its evidence; empty if they were not recorded.
         is_pending: Whether it is a proposal that waits for its decision.
+        state: The last ``RuleChanged.state``; empty if nothing changed.
+        seen_ms: When the newest known evidence was received, milliseconds since the epoch.
+        is_reviewed: Whether a person approved it.
     """
 
     rule_id: str
@@ -150,6 +159,9 @@ class KnownRule:
     is_retracted: bool
     publishers: tuple[str, ...] = ()
     is_pending: bool = False
+    state: str = ""
+    seen_ms: int = 0
+    is_reviewed: bool = False
 
     @property
     def waits(self) -> bool:
@@ -167,9 +179,12 @@ class Search:
 
 
 def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:
-    """The crews with something to learn from within the look-back."""
+    """The crews with something to learn from within the look-back; in a run on schedule also those with rules."""
     params = {**_of_run(tick), "since": since_ms, "crew": tick.crew_id}
-    return [crew for (crew,) in views.rows(_CREWS, params)]
+    crews = {crew for (crew,) in views.rows(_CREWS, params)}
+    if tick.since_ms is None and tick.crew_id is None:
+        crews |= {crew for (crew,) in views.rows(_CREWS_WITH_RULES, [tick.workspace_id])}
+    return sorted(crews)
 
 
 def last_run_of(views: ViewReader, tick: Tick, crew_id: str) -> int | None:
@@ -263,7 +278,7 @@ def proposals_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]
 def _known(views: ViewReader, sql: str, tick: Tick, crew_id: str) -> list[KnownRule]:
     rows = views.rows(sql, {"workspace": tick.workspace_id, "crew": crew_id})
     return [
-        KnownRule(*[*row[:4], tuple(orjson.loads(row[4])), *row[5:-2], tuple(orjson.loads(row[-2])), row[-1]])
+        KnownRule(*[*row[:4], tuple(orjson.loads(row[4])), *row[5:11], tuple(orjson.loads(row[11])), *row[12:]])
         for row in rows
     ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from heapq import heapify, heappop, heappush
@@ -17,11 +17,12 @@ from math import log
 from typing import Any, Final
 
 from ..core.entry import ActorType, Severity
+from ..core.timestamps import DAY_MS
 from ..models.rules import REMEMBERED
 from ..text.analyzer import Analyzer, fold, tokens_of
 from ..text.injection import finding_in
 from ..text.secrets import find_secrets
-from .events import MemoryConsolidated, RuleLearned
+from .events import MemoryConsolidated, RuleLearned, RuleState
 from .lessons import FEEDBACK
 
 # Whether a text only reports success or routine, so that its repetition teaches nothing (DESIGN §13).
@@ -108,8 +109,6 @@ SOURCES: Final = (
 of severity warn and error, because a mission that goes on or ends well teaches nothing; from ``user.feedback`` only
 corrections.
 """
-SPEECH: Final = "chat.user_message"
-"""The further source in a workspace with the setting ``learn_from_chats``."""
 TELLING: Final = frozenset({"keeper.decision", "eval.regression_detected", REMEMBERED, "run.failed", FEEDBACK})
 """Types whose repetition teaches something without a remedy: a denial, a failure, a correction, and what an agent
 remembered on purpose. Entries of other types must name a cause, a condition or a remedy."""
@@ -232,6 +231,46 @@ def is_worthwhile(candidates: int, *, permanent: bool) -> bool:
 def normalised(pattern: str) -> str:
     """A pattern in lower case with single blanks: patterns with the same form are equal."""
     return " ".join(pattern.lower().split())
+
+
+EXPIRES_AFTER: Final = 6
+"""Periods for which a rule may be neither seen nor searched before it expires; its period is the mean time between days on
+which it was seen."""
+EXPIRES_DAYS: Final = (60, 365)
+"""Bounds of that time, days: what is seen daily may pause for two months, what is seen once a year is not kept for six."""
+
+
+def expires_ms(first_ms: int, seen_ms: int, days: int, searched_ms: int) -> int:
+    """When a rule expires, milliseconds since the epoch.
+
+    Args:
+        first_ms: When its oldest evidence was received, or when it was learned if that is not known.
+        seen_ms: When its newest evidence was received.
+        days: Different days of receipt.
+        searched_ms: When a search last found it or its evidence; 0 if none did.
+    """
+    period = (seen_ms - first_ms) / max(1, days - 1)
+    shortest, longest = (bound * DAY_MS for bound in EXPIRES_DAYS)
+    return max(seen_ms, searched_ms) + int(min(max(EXPIRES_AFTER * period, shortest), longest))
+
+
+def state_of(refuting: Collection[str], *, by_person: bool, is_expired: bool) -> RuleState | None:
+    """The new state of a rule; None if it holds.
+
+    Args:
+        refuting: Publishers that report that its action does not help.
+        by_person: Whether a person reports it.
+        is_expired: Whether the time of ``expires_ms`` has passed.
+    """
+    if by_person or len(refuting) >= MIN_REFUTING:
+        return "contradicted"
+    if refuting:
+        return "disputed"
+    return "expired" if is_expired else None
+
+
+MIN_REFUTING: Final = 2
+"""Minimum number of publishers that end a rule without a person: one alone must not silence what others learned."""
 
 
 @dataclass(frozen=True, slots=True)

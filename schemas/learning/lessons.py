@@ -69,6 +69,7 @@ class LearnedRule:
         publishers: Publishers of the evidence.
         reviewed: Whether a person approved it.
         is_own: Whether the reader is the only publisher and the rule waits for a review.
+        disputed: Whether one publisher reports that its action does not help.
     """
 
     rule_id: str
@@ -83,6 +84,7 @@ class LearnedRule:
     publishers: tuple[str, ...] = ()
     reviewed: bool = False
     is_own: bool = False
+    disputed: bool = False
 
 
 def rule_summary(pattern: str, authors: Sequence[str]) -> str:
@@ -99,7 +101,7 @@ def rules_shown(rules: Sequence[LearnedRule], most: int) -> list[LearnedRule]:
         most: How many.
     """
     approved = [rule for rule in rules if rule.reviewed][:most]
-    others = [rule for rule in rules if not rule.reviewed]
+    others = sorted((rule for rule in rules if not rule.reviewed), key=lambda rule: rule.disputed)
     return [*approved, *(others[at] for at in fair([rule.publishers for rule in others], most - len(approved)))]
 
 
@@ -275,7 +277,8 @@ def _rule_line(rule: LearnedRule) -> str:
     action = f" → {one_line(rule.action)}" if rule.action not in ("", rule.pattern) else ""
     days = "1 day" if rule.days == 1 else f"{rule.days} days"
     seen = f"seen {rule.occurrences} times on {days}, confidence {rule.confidence:.2f}"
-    how = f"{seen}{', proven' if rule.promoted else ''}{', approved by a person' if rule.reviewed else ''}"
+    marks = {"disputed": rule.disputed, "proven": rule.promoted, "approved by a person": rule.reviewed}
+    how = ", ".join([seen, *(mark for mark, is_set in marks.items() if is_set)])
     authors = ", ".join(map(one_line, rule.authors[:_AUTHORS_SHOWN]))
     more = len(rule.authors) - _AUTHORS_SHOWN
     if rule.is_own:

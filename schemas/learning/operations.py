@@ -89,7 +89,8 @@ class LearnedRuleShown(Answer):
     """A learned rule; ``rule_id`` is the id of its entry, which can be retracted.
 
     ``authors`` are the authors of the evidence, ``days`` the days of its receipt; ``reviewed``: a person approved the
-    rule.
+    rule. ``state``: ``confirmed`` if new entries showed it since, ``disputed`` if one publisher reports that its action does
+    not help; contradicted and expired rules are not listed.
     """
 
     rule_id: str
@@ -103,6 +104,7 @@ class LearnedRuleShown(Answer):
     reviewed: bool
     promoted: bool
     learned_at: str
+    state: Literal["learned", "confirmed", "disputed"] = "learned"
 
 
 class LearnedRulesAnswer(Answer):

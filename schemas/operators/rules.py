@@ -199,7 +199,7 @@ class _Patterns:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StatementEnd:
     """A turn says that earlier statements no longer hold.
 
     Attributes:
@@ -250,7 +250,7 @@ def proposed_facts(turns: Iterable[OwnTurn]) -> Iterator[Proposed]:
             yield from _in_sentence(sentence)
 
 
-def changes_in(turns: Iterable[OwnTurn]) -> Iterator[Change]:
+def changes_in(turns: Iterable[OwnTurn]) -> Iterator[StatementEnd]:
     """What the turns withdraw or replace, in their order.
 
     A turn that says what is otherwise now ("from now on three lines") ends earlier values of each key that it states, if
@@ -262,13 +262,13 @@ def changes_in(turns: Iterable[OwnTurn]) -> Iterator[Change]:
         for sentence in sentences:
             for way in patterns.withdrawn:
                 for match in way.finditer(sentence):
-                    yield Change(turn.seq, naming=match[_VALUE].strip())
+                    yield StatementEnd(turn.seq, naming=match[_VALUE].strip())
         if any(patterns.changed.search(sentence) for sentence in sentences):
             for sentence in sentences:
-                yield from (Change(turn.seq, key=proposed.key) for proposed in _in_sentence(sentence))
+                yield from (StatementEnd(turn.seq, key=proposed.key) for proposed in _in_sentence(sentence))
 
 
-def current(facts: Iterable[StatedFact], changes: Iterable[Change]) -> tuple[StatedFact, ...]:
+def current(facts: Iterable[StatedFact], changes: Iterable[StatementEnd]) -> tuple[StatedFact, ...]:
     """The facts that no change ends."""
     ended = tuple(changes)
     return tuple(fact for fact in facts if not any(change.ends(fact) for change in ended))

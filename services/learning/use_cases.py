@@ -154,8 +154,9 @@ class Learning:
                     reviewed=row.proposal_id is not None,
                     promoted=promoted,
                     learned_at=format_ms(row.learned_ms),
+                    state=state,
                 )
-                for row, promoted in rows
+                for row, promoted, state in rows
                 if row.finding is None or caller.administers
             ),
             view_seq=view_seq,

@@ -41,6 +41,7 @@ from ...schemas.learning.agreement import (
     common_wording,
     is_negated,
     is_shared,
+    may_refute,
     refuted,
     same_action,
     shared_wording,
@@ -454,7 +455,7 @@ def ended_of(
         changed: Rules that the run confirmed; they do not expire.
     """
     keys = keys_by_word(Analyzer(Stemmer))
-    actions = [candidate for candidate in candidates if candidate.action]
+    actions = [candidate for candidate in candidates if may_refute(candidate.action)]
     found = []
     for rule in known:
         if not rule.runs or rule.is_retracted or rule.state == "contradicted":

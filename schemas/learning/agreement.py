@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 from typing import Final
 
 GAP: Final = "…"
@@ -40,6 +41,8 @@ _FAILS: Final = frozenset({
     "incorrecto", "inútil", "sigue",
 })  # fmt: skip
 """Words with which a text says that a remedy does not work."""
+_TEXTS_KEPT: Final = 4_096
+"""Texts whose terms are kept: a run compares each action of 500 entries with each other and with each rule."""
 Keys = Callable[[str], Sequence[int]]
 """The terms of a word as numbers, without stop words (``schemas/text/analyzer``)."""
 
@@ -194,10 +197,20 @@ def refuted(action: Saying, others: Iterable[Saying], keys: Keys) -> frozenset[s
     by = set()
     for other in others:
         terms = _content(other.text, keys)
-        fails = any(_key(word) in _FAILS for word in other.text.split()) or (_NEGATION in terms and not is_negated)
+        fails = _says_failure(other.text) or (_NEGATION in terms and not is_negated)
         if fails and wanted and 2 * len(wanted & terms) >= len(wanted) and wanted != terms:
             by.add(other.publisher)
     return frozenset(by)
+
+
+def may_refute(text: str) -> bool:
+    """Whether a text has a word of failure or a negation; only such a text refutes an action."""
+    return _says_failure(text) or is_negated(text)
+
+
+@lru_cache(_TEXTS_KEPT)
+def _says_failure(text: str) -> bool:
+    return any(_key(word) in _FAILS for word in text.split())
 
 
 def same_action(action: str, other: str, keys: Keys) -> bool:
@@ -206,6 +219,7 @@ def same_action(action: str, other: str, keys: Keys) -> bool:
     return min(len(terms), len(others)) >= MIN_WORDS and len(terms & others) >= SAME_ACTION * len(terms | others)
 
 
+@lru_cache(_TEXTS_KEPT)
 def _content(text: str, keys: Keys) -> frozenset[int | str]:
     return frozenset().union(*(_terms_of_word(word, keys) for word in text.split())) if text else frozenset()
 

@@ -68,9 +68,9 @@ async def test_rules_and_outcomes_reach_prompts_until_they_are_retracted(tmp_pat
         text = (await ada.document_read("lessons", scope="crew")).content
         assert text.count("- id:") == 1
         assert "Freeze from Thursday" in text
-        block = (await ada.memory_block(min_seq=added.seq)).text
-        assert "- Freeze from Thursday [from user t_" in block
-        assert "Freeze on Fridays" not in block, "a replaced lesson is out"
+        shown = (await ada.memory_block(min_seq=added.seq)).text
+        assert "- Freeze from Thursday [from user t_" in shown
+        assert "Freeze on Fridays" not in shown, "a replaced lesson is out"
         assert "Freeze" not in (await bruno.memory_block()).text
         with pytest.raises(NotAllowed):
             await ada.add_lesson("Mine", crew_id="core")

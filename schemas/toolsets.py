@@ -274,6 +274,14 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         Tool("used", "used", "Report which hits of a recall were used."),
         Tool("receipt", "receipt", "Show what a recall returned."),
         Tool(
+            "lesson_add",
+            "add_lesson",
+            "Keep a lesson: what to do or to avoid from now on.",
+            ("rule", "kind", "context", "lesson_id"),
+        ),
+        Tool("lesson_list", "lessons", "List the lessons of your crew and your own.", ()),
+        Tool("rules_list", "learned_rules", "List the rules that your crew has learned, with their evidence.", ()),
+        Tool(
             "memory_file",
             "memory_file",
             "Keep files of your own below /memories: view a folder or file, create, str_replace, insert, delete, rename. "

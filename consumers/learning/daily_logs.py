@@ -25,7 +25,7 @@ from ...schemas.core.timestamps import DAY_MS, format_ms
 from ...schemas.documents.events import MAX_CAUSES, DocumentAction
 from ...schemas.documents.rules import SCAN_OVERLAP, SOFT_CAP_PERCENT, TIERS, Scope, scope_of
 from ...schemas.documents.tables import DOCUMENTS, VERSIONS
-from ...schemas.learning.consolidation import Occurrence, Recurrence, is_covered, recurrences, terms_of
+from ...schemas.learning.consolidation import Occurrence, Recurrence, is_covered, is_routine, recurrences, terms_of
 from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in
 from ...schemas.text.secrets import find_secrets
@@ -41,7 +41,10 @@ LOGS_MAX: Final = 1_000
 LINE_CHARS: Final = 300
 """Characters of a line that may be promoted; a longer text is not an observation."""
 _TARGETS: Final = {Scope.AGENT: "AGENT", Scope.CREW: "CREW"}
-_PREFIX: Final = re.compile(r"\s*(?:[-*+]\s+)?(?:\[[ xX]\]\s+)?(?:\d{4}-\d\d-\d\dT\S+\s+—\s+)?")
+_PREFIX: Final = re.compile(
+    r"\s*(?:[-*+]\s+)?(?:\[[ xX]\]\s+)?(?:\d{4}-\d\d-\d\dT\S+\s+—\s+)?"
+    r"(?:\d{1,2}[:.]\d\d(?::\d\d)?(?:\s*(?:h|Uhr|am|pm))?\b[\s:,—–-]*)?"
+)
 _HEADING: Final = re.compile(r"\s*#")
 
 _OF_RUN: Final = f"""d.workspace_id = $workspace AND d.tier = 'daily' AND NOT d.retracted
@@ -125,7 +128,7 @@ def _promotion(views: ViewReader, tick: Tick, owner: str) -> tuple[DocumentWritt
         line = lines[int(recurrence.typical)]
         terms = terms_of(analyzer, line.text)
         bullet = f"- {line.text} (noted on {recurrence.days} days)\n"
-        if any(is_covered(terms, other) for other in known) or find_secrets(bullet):
+        if is_routine(line.text) or any(is_covered(terms, other) for other in known) or find_secrets(bullet):
             continue
         if finding_in(content[-SCAN_OVERLAP:] + added + bullet):
             continue

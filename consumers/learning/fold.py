@@ -1,8 +1,8 @@
 """``memory_rules``, ``memory_rule_marks``, ``memory_proposals``, ``memory_lessons``: what crews have learned.
 
-Invariant: rules and recorded lessons come from control entries alone; the lesson of feedback, or the outcome of a mission,
-is the entry that says so, so retracting that entry undoes it. A rule that was learned before publishers were counted waits
-for a person like a proposal.
+Invariant: rules and recorded lessons come from control entries alone; the lesson of feedback or of a person's own turn, or
+the outcome of a mission, is the entry that says so, so retracting that entry undoes it. A rule that was learned before
+publishers were counted waits for a person like a proposal.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from typing import ClassVar, Final
 
 from ...schemas.core.entry import ActorType
 from ...schemas.core.envelope import EntryRecorded
+from ...schemas.core.grants import is_person
 from ...schemas.core.ids import is_id
 from ...schemas.core.principal import UNRECORDED, author_shown
 from ...schemas.core.table import Tables
 from ...schemas.documents.rules import Scope, owner_of
+from ...schemas.entries.rules import USER_MESSAGE
 from ...schemas.learning.agreement import MIN_PUBLISHERS
 from ...schemas.learning.events import (
     LessonRecorded,
     MemoryConsolidated,
     ProposalDecided,
+    RuleChanged,
     RuleLearned,
     RulePromoted,
     RuleProposed,
@@ -30,8 +33,11 @@ from ...schemas.learning.lessons import (
     MISSION,
     MISSION_OUTCOME,
     NEGATIVE_LEARNING,
+    USER_FEEDBACK,
+    instructions_in,
     mission_outcome,
     negative_feedback,
+    said_id,
 )
 from ...schemas.learning.tables import (
     LEARNING_PROJECTION,
@@ -39,12 +45,14 @@ from ...schemas.learning.tables import (
     PROPOSAL_DECISIONS,
     PROPOSALS,
     RULE_MARKS,
+    RULE_STATES,
     RULES,
     LessonRow,
     ProposalDecisionRow,
     ProposalRow,
     RuleMarkRow,
     RuleRow,
+    RuleStateRow,
 )
 from ...schemas.text import injection
 from ...schemas.text.injection import finding_in
@@ -59,12 +67,13 @@ class LearningProjection:
     """Folds learned rules, their marks, proposals, recorded lessons, ends of missions and feedback."""
 
     name: ClassVar = LEARNING_PROJECTION
-    version: ClassVar = 100 + injection.REVISION  # findings are stored
-    tables: ClassVar[Tables] = (RULES, RULE_MARKS, PROPOSALS, PROPOSAL_DECISIONS, LESSONS)
+    version: ClassVar = 200 + injection.REVISION  # findings are stored
+    tables: ClassVar[Tables] = (RULES, RULE_MARKS, RULE_STATES, PROPOSALS, PROPOSAL_DECISIONS, LESSONS)
     folds: ClassVar = (
         EntryRecorded,
         RuleLearned,
         RulePromoted,
+        RuleChanged,
         MemoryConsolidated,
         LessonRecorded,
         RuleProposed,
@@ -85,10 +94,12 @@ class LearningProjection:
         lessons = [_recorded(event, lesson) for event, lesson in decisions(batch, LessonRecorded)]
         lessons += [_of_mission(event) for event in batch.entries if event.entry.entry_type == MISSION]
         lessons += [_of_feedback(event) for event in batch.entries if event.entry.entry_type == FEEDBACK]
+        lessons += [lesson for event in batch.entries if _is_own_turn(event) for lesson in _of_turn(event)]
         proposed = [_proposal(event, proposal) for event, proposal in decisions(batch, RuleProposed)]
         tx.add(PROPOSALS, [*waiting, *proposed])
         tx.add(PROPOSAL_DECISIONS, [_decision(event, made) for event, made in decisions(batch, ProposalDecided)])
         tx.add(RULES, rules)
+        tx.add(RULE_STATES, [_state(event, changed) for event, changed in decisions(batch, RuleChanged)])
         tx.add(RULE_MARKS, marks)
         tx.add(LESSONS, [lesson for lesson in lessons if lesson is not None])
 
@@ -111,6 +122,23 @@ def _rule(event: EntryRecorded, rule: RuleLearned) -> RuleRow:
         json.dumps(rule.publishers),
         json.dumps(rule.authors),
         rule.settles,
+    )
+
+
+def _state(event: EntryRecorded, changed: RuleChanged) -> RuleStateRow:
+    return RuleStateRow(
+        event.workspace_id,
+        changed.rule_id,
+        changed.state,
+        json.dumps(changed.evidence),
+        len(changed.evidence),
+        changed.days,
+        json.dumps(changed.publishers),
+        json.dumps(changed.authors),
+        json.dumps(changed.by),
+        changed.seen_ms,
+        event.ts_ms,
+        event.seq,
     )
 
 
@@ -171,6 +199,19 @@ def _of_feedback(event: EntryRecorded) -> LessonRow | None:
         return None
     rule, context = said
     return _row(event, f"feedback_{entry.id}", "negative", NEGATIVE_LEARNING, rule, context, entry.agent_id)
+
+
+def _is_own_turn(event: EntryRecorded) -> bool:
+    """Whether a person wrote a turn, and a token that speaks for the person published it."""
+    return event.vouched and event.entry.entry_type == USER_MESSAGE and is_person(event.entry.actor_id or "")
+
+
+def _of_turn(event: EntryRecorded) -> list[LessonRow | None]:
+    """A lesson for each standing instruction in a person's own turn."""
+    entry = event.entry
+    text = entry.payload.get("text")
+    said = instructions_in(text if isinstance(text, str) else entry.summary)
+    return [_row(event, said_id(rule), "neutral", USER_FEEDBACK, rule, "", entry.agent_id) for rule in said]
 
 
 def _row(

@@ -16,7 +16,9 @@ import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from math import inf
 from typing import ClassVar, Final, Unpack
 
 import structlog
@@ -24,33 +26,51 @@ from Stemmer import Stemmer
 
 from ...schemas.access.tables import AGENTS_PROJECTION, NUDGES_PROJECTION
 from ...schemas.core.entry import Priority, Severity
+from ...schemas.core.errors import EmbedderError
 from ...schemas.core.ids import derived_id
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.principal import UNRECORDED, author_shown
-from ...schemas.core.timestamps import DAY_MS
+from ...schemas.core.timestamps import DAY_MS, format_ms
 from ...schemas.documents.events import encode_document
 from ...schemas.documents.tables import DOCUMENTS_PROJECTION
 from ...schemas.entries.tables import ENTRIES_PROJECTION
 from ...schemas.erasure.tables import ERASURES_PROJECTION
-from ...schemas.learning.agreement import MIN_PUBLISHERS, Saying, agreed_action, is_shared, shared_wording
+from ...schemas.learning.agreement import (
+    Keys,
+    Saying,
+    agreed_action,
+    common_wording,
+    is_negated,
+    is_shared,
+    may_refute,
+    refuted,
+    same_action,
+    shared_wording,
+)
 from ...schemas.learning.consolidation import (
     AUTHORS_NAMED,
+    HISTORY_DAYS,
+    PATIENCE_DAYS,
     REPEAT_DAYS,
     WAITING_MAX,
     Occurrence,
     Usefulness,
+    expires_ms,
     is_promoted,
     is_skill,
     is_worthwhile,
     normalised,
     recurrences,
     score,
+    state_of,
+    teaches,
     terms_of,
 )
-from ...schemas.learning.events import MemoryConsolidated, RuleLearned, RulePromoted, RuleProposed
-from ...schemas.learning.lessons import rule_summary
+from ...schemas.learning.events import MemoryConsolidated, RuleChanged, RuleLearned, RulePromoted, RuleProposed
+from ...schemas.learning.lessons import FEEDBACK, rule_summary
 from ...schemas.learning.tables import LEARNING_PROJECTION
 from ...schemas.models.chat import ChatError
+from ...schemas.models.tables import VECTORS_PROJECTION, active_in, read_active_models
 from ...schemas.recall.tables import RECEIPTS_PROJECTION
 from ...schemas.relations.rules import EVIDENCE_REF
 from ...schemas.standing.tables import STANDINGS_PROJECTION
@@ -63,18 +83,24 @@ from ..reacting.sweeping import SweepReactor, Swept, Tick
 from .daily_logs import LogsFound, consolidated_logs
 from .prompt import MIN_EVIDENCE, ProposedRules, cited, question
 from .reads import (
+    Floats,
     KnownRule,
     LearningEntry,
     Search,
     candidates_of,
+    cosines_of,
     crews_of,
+    last_run_of,
+    lessons_of,
     looks_back_to,
+    normalised_rows,
     proposals_of,
     reviews_rules,
     rules_of,
     searches_of,
     staged_of,
     types_of,
+    vectors_of,
 )
 
 # Sorts the findings of a consolidation: new rules, proposals, rules that were found again, rules that proved useful.
@@ -88,7 +114,16 @@ _SAME_EVIDENCE: Final = 0.5
 """Share of the smaller evidence from which two findings are the same."""
 _RESEMBLES: Final = 0.5
 """Share of the terms of a model's pattern that its evidence must have."""
+_NEAREST: Final = 0.9
+"""Share of a crew's candidates that are less near to a model's rule than its evidence. Without shared words, a wrong entry
+passes once in ten; two of them once in a hundred."""
+_ALONE: Final = 0.25
+"""Share of the words of a model's pattern that one publisher alone may use if the evidence agrees on the action."""
+_SAME_RULE: Final = 0.85
+"""Cosine from which two rules are rewordings of each other."""
 _PUBLISHERS_KEPT: Final = 500
+_EVIDENCE_KEPT: Final = 500
+_REFUTING_NAMED: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +133,7 @@ class Group:
     Attributes:
         name: Stable for the same evidence.
         is_vouched: Whether more than one publisher used its words; a model may have taken them from one entry.
+        same_as: The known rule that it words again, according to a model; empty otherwise.
     """
 
     name: str
@@ -106,21 +142,41 @@ class Group:
     action: str
     confidence: float
     is_vouched: bool = True
+    same_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class NewRules:
-    """New rules and proposals by the name of the group of each, and the ids of rules that were found again."""
+    """New rules and proposals by the name of the group of each, the ids of rules that were found again, and changes."""
 
     rules: dict[str, RuleLearned]
     proposals: dict[str, RuleProposed]
     confirmed: tuple[str, ...]
+    changes: tuple[RuleChanged, ...] = ()
 
 
-def recurring_groups(candidates: Sequence[LearningEntry]) -> list[Group]:
-    """Groups of candidates that share most of their words, the largest first."""
+def keys_by_word(analyzer: Analyzer) -> Keys:
+    """The terms of a word, as in ``terms_of``."""
+
+    @cache
+    def keys(word: str) -> tuple[int, ...]:
+        return tuple(key for key in analyzer.keys_of([token for token in tokens_of(word) if token.isalpha()]) if key)
+
+    return keys
+
+
+def recurring_groups(
+    candidates: Sequence[LearningEntry], cosines: Sequence[Sequence[float]] | None = None
+) -> list[Group]:
+    """Groups of candidates that say the same, or name the same remedy, and teach something; the largest first.
+
+    Args:
+        candidates: What rules are learned from.
+        cosines: See ``recurrences``.
+    """
     by_id = {candidate.entry_id: candidate for candidate in candidates}
     analyzer = Analyzer(Stemmer)
+    keys = keys_by_word(analyzer)
     seen = [
         Occurrence(
             candidate.entry_id,
@@ -131,38 +187,90 @@ def recurring_groups(candidates: Sequence[LearningEntry]) -> list[Group]:
         for candidate in candidates
     ]
     groups = []
-    for recurrence in recurrences(seen):
+    for recurrence in recurrences(seen, cosines, same=_with_same_action(candidates, keys)):
         members = [by_id[entry_id] for entry_id in recurrence.evidence]
+        action = _remedy(members, keys)[:_TEXT_CHARS]
+        if not teaches([member.is_telling for member in members], action):
+            continue
         sayings = [Saying(member.publisher, member.summary) for member in members]
-        pattern = shared_wording(sayings, recurrence.evidence.index(recurrence.typical))[:_TEXT_CHARS]
-        actions = [Saying(member.publisher, member.action) for member in members if member.action]
-        action = agreed_action(actions, len({member.publisher for member in members}))[:_TEXT_CHARS]
+        pattern = _pattern(sayings, recurrence.evidence.index(recurrence.typical), keys)[:_TEXT_CHARS] or action
         if pattern and _is_clean(pattern, action):
             groups.append(Group(recurrence.typical, recurrence.evidence, pattern, action, recurrence.confidence))
     return groups
 
 
-def proposed_groups(answer: ProposedRules, candidates: Sequence[LearningEntry]) -> list[Group]:
+def _with_same_action(candidates: Sequence[LearningEntry], keys: Keys) -> list[tuple[int, int]]:
+    """Pairs of candidates that name the same specific action; each with the first one that names it."""
+    first: list[int] = []
+    pairs = []
+    for at, candidate in enumerate(candidates):
+        if not candidate.action:
+            continue
+        known = next((one for one in first if same_action(candidates[one].action, candidate.action, keys)), None)
+        if known is None:
+            first.append(at)
+        else:
+            pairs.append((known, at))
+    return pairs
+
+
+def _remedy(members: Sequence[LearningEntry], keys: Keys) -> str:
+    """The action on which the members agree, without actions that as many others refute as name them."""
+    actions = [Saying(member.publisher, member.action) for member in members if member.action]
+    standing = [
+        action
+        for action in actions
+        if len(refuted(action, actions, keys) - {action.publisher})
+        < len({other.publisher for other in actions if other.text == action.text})
+    ]
+    return agreed_action(standing, len({member.publisher for member in members}))
+
+
+def _pattern(sayings: Sequence[Saying], typical: int, keys: Keys) -> str:
+    """The words that the texts share: in the same order, or in any order if these are more or have a negation."""
+    in_order, in_any_order = shared_wording(sayings, typical), common_wording(sayings, keys)
+    ordered, free = (sum(bool(keys(word)) for word in text.split()) for text in (in_order, in_any_order))
+    loses_negation = bool(in_any_order) and is_negated(in_order) != is_negated(in_any_order)
+    return in_order if ordered >= free and not loses_negation else in_any_order
+
+
+def proposed_groups(
+    answer: ProposedRules, candidates: Sequence[LearningEntry], near: Sequence[Sequence[float]] | None = None
+) -> list[Group]:
     """The rules of a model's answer that count, in its order.
 
-    A rule must resemble its evidence: each entry of it has a term of the pattern, and all together have most of them.
+    A rule must resemble its evidence: each entry of it has a term of the rule, or is nearer to it than nine of ten
+    candidates; and together they have half of the pattern's terms, or are that near on average.
+
+    Args:
+        answer: The answer.
+        candidates: The entries that the model was given.
+        near: For each rule of ``cited`` its cosine to each candidate, NaN for one without a vector; None without vectors.
     """
     analyzer = Analyzer(Stemmer)
     groups = []
-    for rule in cited(answer, len(candidates)):
+    for place, rule in enumerate(cited(answer, len(candidates))):
         terms = terms_of(analyzer, rule.pattern)
-        shared_terms = [(candidates[at], terms_of(analyzer, candidates[at].summary) & terms) for at in rule.evidence]
-        evidence = tuple(candidate.entry_id for candidate, shared in shared_terms if shared)
-        covered = frozenset[int]().union(*(shared for _, shared in shared_terms))
+        said = {at: terms_of(analyzer, f"{candidates[at].summary} {candidates[at].action}") for at in rule.evidence}
+        of_rule = terms | terms_of(analyzer, rule.action)
+        cosines = [] if near is None else near[place]
+        known = sorted(cosine for cosine in cosines if cosine == cosine)
+        nearest = known[int(_NEAREST * len(known))] if known else inf
+        kept = [at for at in rule.evidence if said[at] & of_rule or (at < len(cosines) and cosines[at] >= nearest)]
+        covered = frozenset[int]().union(*(said[at] & terms for at in kept))
+        resembling = [cosines[at] for at in kept if at < len(cosines) and cosines[at] == cosines[at]]
+        is_near = len(resembling) >= MIN_EVIDENCE and sum(resembling) >= nearest * len(resembling)
         if (
-            len(evidence) < MIN_EVIDENCE
-            or len(covered) < _RESEMBLES * len(terms)
+            len(kept) < MIN_EVIDENCE
+            or not (len(covered) >= _RESEMBLES * len(terms) or is_near)
             or find_secrets(rule.pattern + rule.action)
         ):
             continue
+        evidence = tuple(candidates[at].entry_id for at in kept)
         name = hashlib.blake2b("/".join(sorted(evidence)).encode(), digest_size=16).hexdigest()
-        vouched = _is_vouched(analyzer, f"{rule.pattern} {rule.action}", candidates)
-        groups.append(Group(name, evidence, rule.pattern, rule.action, rule.confidence, vouched))
+        remedy = _remedy([candidates[at] for at in kept], keys_by_word(analyzer))
+        vouched = _is_vouched(analyzer, rule.pattern, rule.action, candidates, remedy)
+        groups.append(Group(name, evidence, rule.pattern, rule.action, rule.confidence, vouched, rule.same_as))
     return groups
 
 
@@ -172,20 +280,31 @@ def _is_clean(pattern: str, action: str) -> bool:
     return finding_in(text) is None and not find_secrets(text)
 
 
-def _is_vouched(analyzer: Analyzer, text: str, candidates: Sequence[LearningEntry]) -> bool:
+def _is_vouched(
+    analyzer: Analyzer, pattern: str, action: str, candidates: Sequence[LearningEntry], remedy: str
+) -> bool:
     """Whether a model's text has no word that it can only have from one publisher: one that no other entry uses.
 
-    Words of no entry are the model's own; those with digits are not, because a model makes up no account number.
+    Words of no entry are the model's own; those with digits are not, because a model makes up no account number. If the
+    action is the remedy on which the evidence agrees, a quarter of the pattern's words may come from one publisher.
     """
     used: dict[int | str, set[str]] = {}
     for candidate in candidates:
         for word in _content(analyzer, f"{candidate.summary} {candidate.action}"):
             used.setdefault(word, set()).add(candidate.publisher)
-    for word in _content(analyzer, text):
-        by = used.get(word)
-        if (by is None and isinstance(word, str)) or (by is not None and len(by) < MIN_PUBLISHERS):
-            return False
-    return True
+
+    def alone(text: str) -> set[int | str]:
+        """The words that only one publisher uses, and those with digits that no entry has."""
+        words = _content(analyzer, text)
+        return {word for word in words if len(used.get(word, "")) == 1 or (word not in used and isinstance(word, str))}
+
+    agreed = bool(remedy and action) and same_action(remedy, action, keys_by_word(analyzer))
+    if not agreed:
+        return not alone(f"{pattern} {action}")
+    single = alone(pattern)
+    return not any(isinstance(word, str) for word in single) and len(single) <= _ALONE * len(
+        _content(analyzer, pattern)
+    )
 
 
 def _content(analyzer: Analyzer, text: str) -> set[int | str]:
@@ -217,13 +336,17 @@ def learned_of(
         reviewed: Whether all rules of the workspace wait for a person.
     """
     by_id = {candidate.entry_id: candidate for candidate in candidates}
+    keys = keys_by_word(Analyzer(Stemmer))
     own_ids = {rule_id(tick, crew_id, group.name) for group in groups}  # a run that is repeated finds what it recorded
     known = [rule for rule in known if rule.rule_id not in own_ids]
-    newest = [rule for rule in known if rule.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS]
+    newest = [
+        rule for rule in known if rule.state != "contradicted" and rule.learned_ms > tick.due_ms - REPEAT_DAYS * DAY_MS
+    ]
     waiting = Counter(name for rule in known if rule.waits for name in rule.publishers or (UNRECORDED,))
     rules: dict[str, RuleLearned] = {}
     proposals: dict[str, RuleProposed] = {}
     confirmed: list[str] = []
+    changes: list[RuleChanged] = []
     for group in groups:
         members = [by_id[entry_id] for entry_id in group.evidence]
         if not any(member.is_new for member in members):
@@ -232,11 +355,18 @@ def learned_of(
         days = len({member.received_ms // DAY_MS for member in members})
         shared = not reviewed and group.is_vouched and is_shared(publishers, days)
         same = next(
-            (rule for rule in reversed(known) if _is_same(rule.evidence, group) and not (shared and rule.waits)), None
+            (
+                rule
+                for rule in reversed(known)
+                if _is_known(rule, group, keys) and not (shared and rule.waits) and not _is_overtaken(rule, group, keys)
+            ),
+            None,
         )
         if same is not None:
             if not same.is_retracted and any(member.seq > same.last_seq for member in members):
                 confirmed.append(same.rule_id)
+                if same.runs and same.state != "contradicted":
+                    changes.append(_confirmation(same, members))
             continue
         recorded: list[RuleLearned | RuleProposed] = [*rules.values(), *proposals.values()]
         patterns = {normalised(rule.pattern) for rule in newest if not (shared and rule.waits)}
@@ -262,7 +392,8 @@ def learned_of(
         elif reviewed or min(waiting[name] for name in publishers) < WAITING_MAX:
             proposals[group.name] = RuleProposed.model_validate(fields)
             waiting.update(publishers)
-    return NewRules(rules, proposals, tuple(dict.fromkeys(confirmed)))
+    changed_once = {change.rule_id: change for change in changes}
+    return NewRules(rules, proposals, tuple(dict.fromkeys(confirmed)), tuple(changed_once.values()))
 
 
 def authors_of(members: Sequence[LearningEntry]) -> tuple[str, ...]:
@@ -274,6 +405,103 @@ def authors_of(members: Sequence[LearningEntry]) -> tuple[str, ...]:
 def rule_id(tick: Tick, crew_id: str, name: str) -> str:
     """The id of the rule, or proposal, that a run records for a group."""
     return derived_id("consolidate", VERSION, f"{tick.workspace_id}/{tick.entry_id}", f"{crew_id}/rule/{name}")
+
+
+def _is_known(rule: KnownRule, group: Group, keys: Keys) -> bool:
+    """Whether a group shows a known rule again: by its evidence, its remedy, its wording, or according to a model."""
+    return (
+        rule.rule_id == group.same_as
+        or _is_same(rule.evidence, group)
+        or (bool(rule.action and group.action) and same_action(rule.action, group.action, keys))
+        or (rule.action == group.action and same_action(rule.pattern, group.pattern, keys))
+    )
+
+
+def _is_overtaken(rule: KnownRule, group: Group, keys: Keys) -> bool:
+    """Whether a rule's remedy was refuted and a group names another one."""
+    return rule.state == "contradicted" and bool(group.action) and not same_action(rule.action, group.action, keys)
+
+
+def _confirmation(rule: KnownRule, members: Sequence[LearningEntry]) -> RuleChanged:
+    """A rule with the evidence that a run added."""
+    known = frozenset(rule.evidence)
+    new = [member for member in members if member.entry_id not in known]
+    days = {member.received_ms // DAY_MS for member in new} - {rule.seen_ms // DAY_MS}
+    return RuleChanged(
+        rule_id=rule.rule_id,
+        state="confirmed",
+        evidence=tuple(dict.fromkeys([*rule.evidence, *(member.entry_id for member in new)]))[-_EVIDENCE_KEPT:],
+        days=rule.days + len(days),
+        publishers=tuple(dict.fromkeys([*rule.publishers, *(member.publisher for member in members)]))[
+            :_PUBLISHERS_KEPT
+        ],
+        authors=authors_of(members),
+        seen_ms=max(rule.seen_ms, *(member.received_ms for member in members)),
+    )
+
+
+def ended_of(
+    tick: Tick,
+    known: Sequence[KnownRule],
+    candidates: Sequence[LearningEntry],
+    searches: Sequence[Search],
+    changed: Collection[str] = (),
+) -> tuple[RuleChanged, ...]:
+    """Rules that are refuted, or expired at the time of the run.
+
+    Args:
+        tick: The run.
+        known: Rules and proposals that exist.
+        candidates: The entries that the run reads.
+        searches: Recorded searches of the last days.
+        changed: Rules that the run confirmed; they do not expire.
+    """
+    keys = keys_by_word(Analyzer(Stemmer))
+    actions = [candidate for candidate in candidates if may_refute(candidate.action)]
+    found = []
+    for rule in known:
+        if not rule.runs or rule.is_retracted or rule.state == "contradicted":
+            continue
+        mine = Saying("", rule.action)
+        refuting = [
+            candidate
+            for candidate in actions
+            if rule.action
+            and candidate.received_ms >= rule.learned_ms
+            and refuted(mine, [Saying(candidate.publisher, candidate.action)], keys)
+        ]
+        about = {*rule.evidence, rule.rule_id}
+        searched = max((search.ts_ms for search in searches if not about.isdisjoint(search.hits)), default=0)
+        first = min((one.received_ms for one in candidates if one.entry_id in about), default=rule.learned_ms)
+        is_expired = (
+            rule.state != "expired"
+            and not rule.is_reviewed
+            and rule.rule_id not in changed
+            and expires_ms(min(first, rule.learned_ms), rule.seen_ms, rule.days, searched) < tick.due_ms
+        )
+        state = state_of(
+            {candidate.publisher for candidate in refuting},
+            by_person=any(_is_of_person(candidate) for candidate in refuting),
+            is_expired=is_expired,
+        )
+        if state is not None and state != rule.state:
+            found.append(
+                RuleChanged(
+                    rule_id=rule.rule_id,
+                    state=state,
+                    evidence=rule.evidence[-_EVIDENCE_KEPT:],
+                    days=rule.days,
+                    publishers=rule.publishers,
+                    seen_ms=rule.seen_ms,
+                    by=tuple(candidate.entry_id for candidate in refuting)[:_REFUTING_NAMED],
+                )
+            )
+    return tuple(found)
+
+
+def _is_of_person(candidate: LearningEntry) -> bool:
+    """Whether an entry is feedback that no agent's token published."""
+    return candidate.entry_type == FEEDBACK and not candidate.publisher.startswith("agent:")
 
 
 def _is_same(evidence: Collection[str], group: Group) -> bool:
@@ -375,6 +603,7 @@ class ConsolidateReactor(SweepReactor):
     max_ack_pending = WORKSPACES_AT_ONCE
     needs: ClassVar[tuple[str, ...]] = (
         ENTRIES_PROJECTION,
+        VECTORS_PROJECTION,
         STANDINGS_PROJECTION,
         RECEIPTS_PROJECTION,
         LEARNING_PROJECTION,
@@ -402,7 +631,8 @@ class ConsolidateReactor(SweepReactor):
         reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
         logs = LogsFound() if reviewed else await self._consolidate_logs(tick, since_ms)
         since_ms = await asyncio.to_thread(looks_back_to, self._views, tick, since_ms)
-        crews = await asyncio.to_thread(crews_of, self._views, tick, since_ms)
+        heard_ms = since_ms if tick.since_ms is not None else since_ms - PATIENCE_DAYS * DAY_MS
+        crews = await asyncio.to_thread(crews_of, self._views, tick, heard_ms)
         results = await asyncio.gather(*map(consolidate, crews))
         counts = {
             "crews": len(results),
@@ -412,6 +642,7 @@ class ConsolidateReactor(SweepReactor):
             "proposed": sum(len(result.learned.proposals) for result in results),
             "confirmed": sum(len(result.learned.confirmed) for result in results),
             "promoted": sum(len(result.proven.promoted) for result in results),
+            "ended": sum(change.state != "confirmed" for result in results for change in result.learned.changes),
             "skills": sum(len(result.proven.skills) for result in results),
             "notes_promoted": logs.promoted,
             "notes_left": logs.left,
@@ -431,26 +662,77 @@ class ConsolidateReactor(SweepReactor):
         read = await asyncio.to_thread(self._read, tick, crew_id, since_ms)
         groups, model, error = [], None, None
         if read.worthwhile and self._chat is not None:
-            prompt = question([(candidate.entry_type, candidate.summary) for candidate in read.candidates])
+            lessons = await asyncio.to_thread(lessons_of, self._views, tick, crew_id)
+            prompt = question(
+                [(one.entry_type, one.summary, one.action, format_ms(one.received_ms)[:10]) for one in read.candidates],
+                [(rule.rule_id, rule.pattern, rule.action) for rule in read.known if not rule.is_retracted],
+                lessons,
+            )
             try:
                 answer = await self._chat.complete(
                     tick.workspace_id, self.sweep.name, prompt, ProposedRules, crew_id=crew_id
                 )
-                groups = proposed_groups(answer, read.candidates)
+                groups = await self._worded(tick, answer, read)
                 model = self._chat.model_id[:_MODEL_CHARS]
             except ChatError as failure:
                 _log.warning("consolidate.no_model", model=self._chat.model_id, error=type(failure).__name__)
                 error = f"rules were found by recurrence: {failure}"
         if read.worthwhile and model is None:
-            groups = await asyncio.to_thread(recurring_groups, read.candidates)
+            groups = await asyncio.to_thread(self._recurring, tick, read.candidates)
         learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model, reviewed=reviewed)
         proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches)
-        return CrewRun(read, learned, proven, model, error)
+        confirmed = {change.rule_id for change in learned.changes}
+        ended = await asyncio.to_thread(ended_of, tick, read.known, read.candidates, searches, confirmed)
+        return CrewRun(read, replace(learned, changes=(*learned.changes, *ended)), proven, model, error)
+
+    async def _worded(self, tick: Tick, answer: ProposedRules, read: Read) -> list[Group]:
+        """The groups of a model's answer; a group whose rule rewords a known one is marked with its id."""
+        proposed = cited(answer, len(read.candidates))
+        known = [rule for rule in read.known if not rule.is_retracted]
+        texts = [f"{rule.pattern} {rule.action}" for rule in proposed] + [
+            f"{rule.pattern} {rule.action}" for rule in known
+        ]
+        stored = await asyncio.to_thread(vectors_of, self._views, tick, read.candidates)
+        worded = None if stored is None else await self._embedded(tick, texts)
+        if stored is None or worded is None or worded.shape[1] != stored.shape[1]:
+            return proposed_groups(answer, read.candidates)
+        groups = proposed_groups(answer, read.candidates, (worded[: len(proposed)] @ stored.T).tolist())
+        same = worded[: len(proposed)] @ worded[len(proposed) :].T
+        at_pattern = {rule.pattern: at for at, rule in enumerate(proposed)}
+        return [
+            group
+            if group.same_as or not known or (row := same[at_pattern[group.pattern]]).max() < _SAME_RULE
+            else replace(group, same_as=known[int(row.argmax())].rule_id)
+            for group in groups
+        ]
+
+    async def _embedded(self, tick: Tick, texts: Sequence[str]) -> Floats | None:
+        """Normalised vectors of texts by the workspace's active model; None if nothing here runs it."""
+        active = active_in(await asyncio.to_thread(read_active_models, self._views), tick.workspace_id)
+        embedder = None if active is None else self._context.embedder_for(active) or self._context.embedder
+        if embedder is None or embedder.model_id != active or not texts:
+            return None
+        try:
+            vectors = await embedder.embed_documents(texts)
+        except EmbedderError as error:
+            _log.warning("consolidate.no_vectors", error=type(error).__name__)
+            return None
+        return normalised_rows(vectors)
+
+    def _recurring(self, tick: Tick, candidates: Sequence[LearningEntry]) -> list[Group]:
+        return recurring_groups(candidates, cosines_of(self._views, tick, candidates))
 
     def _read(self, tick: Tick, crew_id: str, since_ms: int) -> Read:
+        last_ms = None
+        if tick.since_ms is None:
+            last_ms = last_run_of(self._views, tick, crew_id)
+            since_ms = min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS if last_ms is None else last_ms)
         candidates = candidates_of(self._views, tick, crew_id, since_ms)
         new = [candidate for candidate in candidates if candidate.is_new]
         worthwhile = is_worthwhile(len(new), permanent=any(candidate.is_permanent for candidate in new))
+        if not worthwhile and tick.since_ms is None and new:
+            waiting_since = min(candidate.received_ms for candidate in new) if last_ms is None else last_ms
+            worthwhile = tick.due_ms - waiting_since >= PATIENCE_DAYS * DAY_MS
         known = proposals_of(self._views, tick, crew_id) + rules_of(self._views, tick, crew_id)
         return Read(candidates, known, len(new), worthwhile)
 
@@ -489,6 +771,10 @@ class ConsolidateReactor(SweepReactor):
         for promotion in result.proven.promoted:
             summary = f"The rule {promotion.rule_id} proved useful: score {promotion.score:.2f}"
             await self._record_of_crew(tick, crew_id, promotion, f"promoted/{promotion.rule_id}", summary)
+        for change in result.learned.changes:
+            summary = f"The rule {change.rule_id} is {change.state}"
+            refs = {"derived_from": list(dict.fromkeys([change.rule_id, *change.by]))}
+            await self._record_of_crew(tick, crew_id, change, f"{change.state}/{change.rule_id}", summary, refs=refs)
         for skill in result.proven.skills:
             refs = {EVIDENCE_REF: list(skill.evidence), "derived_from": [str(skill.skill_of)]}
             summary = f"Proposed as a skill: {skill.pattern}"

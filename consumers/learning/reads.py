@@ -8,9 +8,12 @@ Candidates are taken from each publisher in turn, so that one that publishes muc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 
 from ...schemas.access.tables import read_workspace_settings
@@ -18,6 +21,7 @@ from ...schemas.core.ports import ViewReader
 from ...schemas.core.principal import UNRECORDED
 from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import DAY_MS
+from ...schemas.documents.rules import Scope, owner_of
 from ...schemas.entries.tables import ENTRIES
 from ...schemas.erasure.tables import ERASURE_ROWS
 from ...schemas.learning.agreement import is_shared
@@ -30,12 +34,18 @@ from ...schemas.learning.consolidation import (
     action_in,
     is_candidate,
     is_fit,
+    is_telling,
     normalised,
 )
-from ...schemas.learning.tables import PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES
+from ...schemas.learning.events import MemoryConsolidated
+from ...schemas.learning.lessons import MISSION_OUTCOME
+from ...schemas.learning.tables import LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULE_STATES, RULES
+from ...schemas.models.tables import EMBEDDINGS, active_in, read_active_models
 from ...schemas.recall.tables import RECEIPTS
 from ...schemas.standing.tables import LIVE_PRIORITIES, RETRACTIONS
 from ..reacting.sweeping import Tick
+
+Floats = npt.NDArray[np.float32]
 
 _READ_MAX: Final = 10 * MAX_ENTRIES
 """Rows that are read for ``MAX_ENTRIES`` candidates: most decisions of keepers are not denials, some reports are routine."""
@@ -49,6 +59,9 @@ _ERASED: Final = f"""SELECT count(*) > 0 FROM {ERASURE_ROWS}
     WHERE workspace_id = $workspace AND seq < $seq AND completed_ms > $since"""
 _CREWS: Final = f"""SELECT DISTINCT e.crew_id FROM {_LIVE} WHERE {_OF_RUN} AND e.crew_id IS NOT NULL
     AND e.published_ms > $since AND ($crew IS NULL OR e.crew_id = $crew) ORDER BY 1"""
+_CREWS_WITH_RULES: Final = f"SELECT DISTINCT crew_id FROM {RULES} WHERE workspace_id = ?"
+_LAST_RUN: Final = f"""SELECT max(ts_ms) FROM {ENTRIES} WHERE workspace_id = $workspace AND control AND seq < $seq
+    AND entry_type = '{MemoryConsolidated.ENTRY_TYPE}' AND crew_id = $crew AND ts_ms <= $due"""
 _CANDIDATES: Final = f"""WITH ranked AS (
         SELECT e.seq, row_number() OVER (PARTITION BY e.publisher ORDER BY e.seq DESC) AS place FROM {_LIVE}
         WHERE {_OF_RUN} AND e.crew_id = $crew AND e.published_ms > $history
@@ -58,16 +71,21 @@ _CANDIDATES: Final = f"""WITH ranked AS (
     SELECT e.seq, e.id, e.entry_type, e.severity, e.ts_ms, e.published_ms, e.summary, e.payload, e.published_ms > $since,
         {_PERMANENT}, coalesce(e.publisher, '{UNRECORDED}'), e.agent_id
     FROM {_LIVE} JOIN ranked ON ranked.seq = e.seq ORDER BY ranked.place, e.seq DESC"""
-_RULES: Final = f"""SELECT rule_id, pattern, action, confidence, evidence, days, learned_ms,
+_RULES: Final = f"""WITH state AS (SELECT * FROM {RULE_STATES} WHERE workspace_id = $workspace
+        QUALIFY row_number() OVER (PARTITION BY rule_id ORDER BY seq DESC) = 1)
+    SELECT r.rule_id, r.pattern, r.action, r.confidence, coalesce(state.evidence, r.evidence), coalesce(state.days, r.days),
+    r.learned_ms,
     coalesce((SELECT max(m.seq) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
-        AND m.mark = 'confirmed'), seq),
+        AND m.mark = 'confirmed'), r.seq),
     (SELECT 1 + count(*) FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
         AND m.mark = 'confirmed'),
     EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id AND m.rule_id = r.rule_id
         AND m.mark = 'promoted'),
     EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = r.workspace_id AND x.kind = 'entry'
-        AND x.target_id = r.rule_id AND x.{PRESENT}), publishers, false
-    FROM {RULES} r WHERE r.workspace_id = $workspace AND r.crew_id = $crew ORDER BY r.seq"""
+        AND x.target_id = r.rule_id AND x.{PRESENT}), coalesce(state.publishers, r.publishers), false,
+    coalesce(state.state, ''), coalesce(state.seen_ms, r.learned_ms), r.proposal_id IS NOT NULL
+    FROM {RULES} r LEFT JOIN state ON state.rule_id = r.rule_id
+    WHERE r.workspace_id = $workspace AND r.crew_id = $crew ORDER BY r.seq"""
 _PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidence, days, made_ms, seq, 0, false, true,
     publishers, coalesce((SELECT arg_max(d.decision, d.seq) FROM {PROPOSAL_DECISIONS} d
         WHERE d.workspace_id = p.workspace_id AND d.proposal_id = p.proposal_id), '') <> 'rejected'
@@ -79,6 +97,13 @@ _PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidenc
 _STAGED: Final = f"""SELECT skill_of FROM {PROPOSALS}
     WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NOT NULL"""
 _TYPES: Final = f"SELECT id, entry_type FROM {ENTRIES} WHERE workspace_id = $workspace AND list_contains($ids, id)"
+_VECTORS: Final = f"""SELECT entry_seq, vector FROM {EMBEDDINGS} WHERE workspace_id = $workspace AND model = $model
+    AND dim > 0 AND seq < $seq AND entry_seq IN (SELECT unnest($seqs::BIGINT[]))"""
+MIN_VECTORS: Final = 2
+_LESSONS: Final = f"""SELECT rule FROM {LESSONS} l WHERE workspace_id = $workspace AND owner = $owner AND seq < $seq
+    AND finding IS NULL AND source <> '{MISSION_OUTCOME}' AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x
+        WHERE x.workspace_id = l.workspace_id AND x.kind = 'entry' AND x.target_id = l.entry_id AND x.{PRESENT})
+    QUALIFY row_number() OVER (PARTITION BY lesson_id ORDER BY seq DESC) = 1 ORDER BY seq"""
 _SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
     WHERE workspace_id = $workspace AND seq < $seq AND ts_ms > $since AND ts_ms <= $due"""
 
@@ -93,6 +118,7 @@ class LearningEntry:
         is_new: Whether it was recorded within the look-back.
         publisher: Whose token published it (``schemas/core/principal``), or ``UNRECORDED``.
         agent_id: The agent that it names.
+        is_telling: Whether its repetition teaches something without a remedy (``consolidation.is_telling``).
     """
 
     seq: int
@@ -106,6 +132,7 @@ class LearningEntry:
     is_permanent: bool
     publisher: str
     agent_id: str | None
+    is_telling: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +144,9 @@ class KnownRule:
         runs: The number of runs that found it.
         publishers: Of its evidence; empty if they were not recorded.
         is_pending: Whether it is a proposal that waits for its decision.
+        state: The last ``RuleChanged.state``; empty if nothing changed.
+        seen_ms: When the newest known evidence was received, milliseconds since the epoch.
+        is_reviewed: Whether a person approved it.
     """
 
     rule_id: str
@@ -132,6 +162,9 @@ class KnownRule:
     is_retracted: bool
     publishers: tuple[str, ...] = ()
     is_pending: bool = False
+    state: str = ""
+    seen_ms: int = 0
+    is_reviewed: bool = False
 
     @property
     def waits(self) -> bool:
@@ -158,9 +191,19 @@ def looks_back_to(views: ViewReader, tick: Tick, since_ms: int) -> int:
 
 
 def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:
-    """The crews with something to learn from within the look-back."""
+    """The crews with something to learn from within the look-back; in a run on schedule also those with rules."""
     params = {**_of_run(tick), "since": since_ms, "crew": tick.crew_id}
-    return [crew for (crew,) in views.rows(_CREWS, params)]
+    crews = {crew for (crew,) in views.rows(_CREWS, params)}
+    if tick.since_ms is None and tick.crew_id is None:
+        crews |= {crew for (crew,) in views.rows(_CREWS_WITH_RULES, [tick.workspace_id])}
+    return sorted(crews)
+
+
+def last_run_of(views: ViewReader, tick: Tick, crew_id: str) -> int | None:
+    """When the last run of a crew that was not skipped was due, in ms since the epoch; None without such a run."""
+    params = {"workspace": tick.workspace_id, "seq": tick.seq, "due": tick.due_ms, "crew": crew_id}
+    found: int | None = views.rows(_LAST_RUN, params)[0][0]
+    return found
 
 
 def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[LearningEntry]:
@@ -175,14 +218,63 @@ def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) ->
             continue
         action = action_in(payload)
         if is_fit(summary, action, permanent=permanent):
+            telling = is_telling(entry_type, summary, permanent=permanent)
             candidates.append(
                 LearningEntry(
-                    seq, entry_id, entry_type, ts_ms, received_ms, summary, action, is_new, permanent, publisher, agent
+                    seq,
+                    entry_id,
+                    entry_type,
+                    ts_ms,
+                    received_ms,
+                    summary,
+                    action,
+                    is_new,
+                    permanent,
+                    publisher,
+                    agent,
+                    telling,
                 )
             )
             if len(candidates) == MAX_ENTRIES:
                 break
     return sorted(candidates, key=lambda candidate: candidate.seq)
+
+
+def cosines_of(views: ViewReader, tick: Tick, candidates: Sequence[LearningEntry]) -> list[list[float]] | None:
+    """The cosines of the stored vectors of candidates; NaN for one without a vector, None if fewer than two have one."""
+    stored = vectors_of(views, tick, candidates)
+    if stored is None:
+        return None
+    found: list[list[float]] = (stored @ stored.T).tolist()
+    return found
+
+
+def vectors_of(views: ViewReader, tick: Tick, candidates: Sequence[LearningEntry]) -> Floats | None:
+    """The stored vectors of candidates, (n, d) float32, L2-normalised; a row of NaN for one without a vector.
+
+    Vectors of the workspace's active model count that were recorded before the tick. None if fewer than two have one.
+    """
+    model = active_in(read_active_models(views), tick.workspace_id)
+    params = {"workspace": tick.workspace_id, "model": model, "seq": tick.seq, "seqs": [one.seq for one in candidates]}
+    vectors = dict(views.rows(_VECTORS, params)) if model is not None else {}
+    if len(vectors) < MIN_VECTORS:
+        return None
+    missing = np.full(max(map(len, vectors.values())) // 4, np.nan, "<f4").tobytes()
+    rows = [vectors.get(candidate.seq, missing) for candidate in candidates]
+    return normalised_rows([row if len(row) == len(missing) else missing for row in rows])
+
+
+def normalised_rows(vectors: Sequence[bytes]) -> Floats:
+    """Vectors of the same length as (n, d) float32, L2-normalised."""
+    matrix = np.array([np.frombuffer(vector, "<f4") for vector in vectors], np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    return matrix
+
+
+def lessons_of(views: ViewReader, tick: Tick, crew_id: str) -> list[str]:
+    """The texts of the lessons of a crew, oldest first; without retracted and replaced ones."""
+    params = {"workspace": tick.workspace_id, "owner": owner_of(Scope.CREW, crew_id), "seq": tick.seq}
+    return [rule for (rule,) in views.rows(_LESSONS, params)]
 
 
 def rules_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]:
@@ -198,7 +290,7 @@ def proposals_of(views: ViewReader, tick: Tick, crew_id: str) -> list[KnownRule]
 def _known(views: ViewReader, sql: str, tick: Tick, crew_id: str) -> list[KnownRule]:
     rows = views.rows(sql, {"workspace": tick.workspace_id, "crew": crew_id})
     return [
-        KnownRule(*[*row[:4], tuple(orjson.loads(row[4])), *row[5:-2], tuple(orjson.loads(row[-2])), row[-1]])
+        KnownRule(*[*row[:4], tuple(orjson.loads(row[4])), *row[5:11], tuple(orjson.loads(row[11])), *row[12:]])
         for row in rows
     ]
 

@@ -19,7 +19,7 @@ from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import DAY_MS
 from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
 from ...schemas.models.chat import ChatError
-from ...schemas.operators.events import OperatorProfileUpdated, StatedFact
+from ...schemas.operators.events import OperatorForgotten, OperatorProfileUpdated, StatedFact
 from ...schemas.operators.rules import (
     ALL_KEYS,
     KEY_CHANGED,
@@ -27,6 +27,8 @@ from ...schemas.operators.rules import (
     WINDOW_DAYS,
     OwnTurn,
     Proposed,
+    changes_in,
+    current,
     facts_of,
     is_eligible,
     key_id,
@@ -243,7 +245,7 @@ class OperatorsReactor(SweepReactor):
             if facts == known.facts:
                 counts["unchanged"] += 1
                 continue
-            await self._publish(tick, person, facts)
+            await self._publish(tick, person, facts) if facts else await self._withdraw(tick, person, known)
             counts["written"] += 1
         counts["people_left"] = max(0, len(people) - PEOPLE_MAX)
         return Swept(counts)
@@ -260,7 +262,7 @@ class OperatorsReactor(SweepReactor):
             if isinstance(why, str):
                 counts[f"refused_{why}"] += 1
         new = sorted((fact for fact in outcomes if isinstance(fact, StatedFact)), key=lambda fact: fact.seq)
-        return merged(known.facts, remembered(new, known.forgotten))
+        return current(merged(known.facts, remembered(new, known.forgotten)), changes_in(turns))
 
     async def _propose(
         self, tick: Tick, person: Talker, turns: Sequence[OwnTurn], counts: dict[str, int]
@@ -276,6 +278,17 @@ class OperatorsReactor(SweepReactor):
             else:
                 return answer.proposed()
         return await asyncio.to_thread(lambda: list(proposed_facts(turns)))
+
+    async def _withdraw(self, tick: Tick, person: Talker, known: KnownPerson) -> None:
+        """Record that nothing of a person's model or card holds any more."""
+        for key in sorted({fact.key for fact in known.facts}):
+            await self.record_of(
+                tick,
+                OperatorForgotten.model_validate({"subject_hash": person.hashed, "key": key}),
+                f"withdrawn/{person.agent_id}/{person.hashed}/{key}",
+                f"{slug_of(person.hashed)} withdrew {key}",
+                ts_ms=tick.due_ms,
+            )
 
     async def _publish(self, tick: Tick, person: Talker, facts: tuple[StatedFact, ...]) -> None:
         payload = OperatorProfileUpdated(

@@ -9,10 +9,11 @@ Invariant: pure; the result contains only words of the texts, in their order, an
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 from typing import Final
 
 GAP: Final = "…"
@@ -27,6 +28,23 @@ SAME_ACTION: Final = 0.7
 VOICES: Final = 50
 """Maximum number of texts that are compared word by word; one comparison takes about 0.1 ms."""
 _EDGES: Final = re.compile(r"^\W+|\W+$")
+_NEGATIONS: Final = frozenset({
+    "no", "not", "never", "none", "nobody", "nothing", "without", "neither", "nor", "cannot", "kein", "keine",
+    "keinen", "keiner", "nicht", "nie", "niemals", "ohne", "nichts", "pas", "jamais", "aucun", "aucune", "sans",
+    "rien", "nunca", "ningún", "ninguna", "sin", "nada",
+})  # fmt: skip
+"""Words that reverse a statement. All count as one word, so that a wording keeps the sense that most members have."""
+_NEGATION: Final = -1
+_FAILS: Final = frozenset({
+    "worse", "wrong", "useless", "fails", "failed", "stays", "remains", "unsafe", "outdated", "obsolete", "instead",
+    "falsch", "schlimmer", "veraltet", "nutzlos", "bleibt", "stattdessen", "pire", "faux", "inutile", "reste", "peor",
+    "incorrecto", "inútil", "sigue",
+})  # fmt: skip
+"""Words with which a text says that a remedy does not work."""
+_TEXTS_KEPT: Final = 4_096
+"""Texts whose terms are kept: a run compares each action of 500 entries with each other and with each rule."""
+Keys = Callable[[str], Sequence[int]]
+"""The terms of a word as numbers, without stop words (``schemas/text/analyzer``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +98,8 @@ def shared_wording(sayings: Sequence[Saying], typical: int) -> str:
     voices = len(others) + 1
     wording: list[str] = []
     for place, word in enumerate([*words, ""]):
-        is_kept = bool(word) and 2 * kept[place] > voices
+        share_needed = voices if _has_digit(word) else voices / 2 + 0.5
+        is_kept = bool(word) and kept[place] >= share_needed
         if (2 * inserted[place] >= voices or (word and not is_kept)) and wording[-1:] != [GAP]:
             wording.append(GAP)
         if is_kept:
@@ -88,6 +107,121 @@ def shared_wording(sayings: Sequence[Saying], typical: int) -> str:
     if sum(word != GAP for word in wording) < MIN_WORDS:
         return ""
     return " ".join(wording)
+
+
+def common_wording(sayings: Sequence[Saying], keys: Keys) -> str:
+    """The words of one of the texts whose terms most publishers and half of the texts have, in any order.
+
+    For texts that say the same in different words. Words with digits remain if all texts have them. ``GAP`` marks where
+    words were left out. A negation counts like a word: if most texts have a negation and the wording would not, or the
+    other way round, the text is not used. Empty if fewer than ``MIN_WORDS`` shared terms remain.
+
+    Args:
+        sayings: At least one.
+        keys: Terms of a word.
+    """
+    split = [[(word, _terms_of_word(word, keys)) for word in saying.text.split()] for saying in sayings]
+    of_text = [{term for _, terms in words for term in terms} for words in split]
+    by_term: dict[int | str, set[str]] = defaultdict(set)
+    for saying, terms in zip(sayings, of_text, strict=True):
+        for term in terms:
+            by_term[term].add(saying.publisher)
+    publishers = len({saying.publisher for saying in sayings})
+    counts = Counter(term for terms in of_text for term in terms)
+    shared = {
+        term
+        for term, by in by_term.items()
+        if 2 * len(by) > publishers
+        and len(by) >= min(publishers, MIN_PUBLISHERS)
+        and counts[term] >= (len(sayings) if isinstance(term, str) else max(2, len(sayings) / 2))
+    }
+    best, wording = 0.0, ""
+    for words, terms in zip(split, of_text, strict=True):
+        kept_terms = terms & shared
+        if (_NEGATION in terms) != (_NEGATION in shared) or len(kept_terms - {_NEGATION}) < MIN_WORDS:
+            continue
+        value = len(kept_terms) - 0.5 * len(terms - shared)
+        if not wording or value > best:
+            best, wording = value, _with_gaps([(word, terms_, terms_ <= shared) for word, terms_ in words])
+    return wording
+
+
+def _with_gaps(words: Sequence[tuple[str, frozenset[int | str], bool]]) -> str:
+    """The kept words; stretches of stop words between left-out words are left out, too."""
+    runs: list[tuple[bool, list[tuple[str, bool]]]] = []
+    for word, terms, is_kept in words:
+        if not runs or runs[-1][0] != is_kept:
+            runs.append((is_kept, []))
+        runs[-1][1].append((word, bool(terms)))
+    wording: list[str] = []
+    for is_kept, run in runs:
+        content = [at for at, (_, has_terms) in enumerate(run) if has_terms]
+        if is_kept and content:
+            wording += [word for word, _ in run]
+        elif wording[-1:] != [GAP]:
+            wording.append(GAP)
+    return " ".join(wording)
+
+
+def is_negated(text: str) -> bool:
+    """Whether a text has a negation."""
+    return any(_key(word) in _NEGATIONS or _key(word).endswith(("n't", "n’t")) for word in text.split())
+
+
+def _terms_of_word(word: str, keys: Keys) -> frozenset[int | str]:
+    key = _key(word)
+    if is_negated(word):
+        return frozenset({_NEGATION})
+    if _has_digit(word):
+        return frozenset({key})
+    return frozenset(keys(word))
+
+
+def _has_digit(word: str) -> bool:
+    return any(character.isdigit() for character in word)
+
+
+def refuted(action: Saying, others: Iterable[Saying], keys: Keys) -> frozenset[str]:
+    """The publishers that say, in an action of their own, that an action does not help or must not be done.
+
+    Such a text has half of the terms of the action, and a word of failure or a negation that the action does not have.
+
+    Args:
+        action: The action.
+        others: Other actions, of any publisher.
+        keys: Terms of a word.
+    """
+    wanted = _content(action.text, keys)
+    is_negated = _NEGATION in wanted
+    wanted -= {_NEGATION}
+    by = set()
+    for other in others:
+        terms = _content(other.text, keys)
+        fails = _says_failure(other.text) or (_NEGATION in terms and not is_negated)
+        if fails and wanted and 2 * len(wanted & terms) >= len(wanted) and wanted != terms:
+            by.add(other.publisher)
+    return frozenset(by)
+
+
+def may_refute(text: str) -> bool:
+    """Whether a text has a word of failure or a negation; only such a text refutes an action."""
+    return _says_failure(text) or is_negated(text)
+
+
+@lru_cache(_TEXTS_KEPT)
+def _says_failure(text: str) -> bool:
+    return any(_key(word) in _FAILS for word in text.split())
+
+
+def same_action(action: str, other: str, keys: Keys) -> bool:
+    """Whether two texts name the same specific action: equal terms up to ``SAME_ACTION``, at least ``MIN_WORDS``."""
+    terms, others = _content(action, keys), _content(other, keys)
+    return min(len(terms), len(others)) >= MIN_WORDS and len(terms & others) >= SAME_ACTION * len(terms | others)
+
+
+@lru_cache(_TEXTS_KEPT)
+def _content(text: str, keys: Keys) -> frozenset[int | str]:
+    return frozenset().union(*(_terms_of_word(word, keys) for word in text.split())) if text else frozenset()
 
 
 def agreed_action(sayings: Sequence[Saying], publishers: int) -> str:

@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from heapq import heapify, heappop, heappush
 from importlib import resources
 from math import log
 from typing import Any, Final
 
 from ..core.entry import ActorType, Severity
+from ..core.timestamps import DAY_MS
+from ..models.rules import REMEMBERED
 from ..text.analyzer import Analyzer, fold, tokens_of
 from ..text.injection import finding_in
 from ..text.secrets import find_secrets
-from .events import MemoryConsolidated, RuleLearned
+from .events import MemoryConsolidated, RuleLearned, RuleState
+from .lessons import FEEDBACK
 
 # Whether a text only reports success or routine, so that its repetition teaches nothing (DESIGN §13).
 
 
-VERSION: Final = 1
+VERSION: Final = 2
 _WORD: Final = re.compile(r"\w+(?:['’]\w+)*")
 _PREFIX: Final = "*"
 
@@ -42,28 +46,43 @@ class _RoutineWords:
 
 def is_routine(text: str) -> bool:
     """Whether a text only reports success or routine."""
-    success, trouble, absent, absent_what = _lists()
-    words = _WORD.findall(fold(text))
-    left: list[str] = []
-    is_good = False
-    for word in words:
-        if left and absent_what.have(word) and absent.have(left[-1]):
-            left.pop()
-            is_good = True
-        else:
-            left.append(word)
+    success, trouble, _, _, why, report = _lists()
+    left, is_good = _without_absences(text)
     if any(trouble.have(word) for word in left):
         return False
+    if left and report.have(left[0]) and not any(why.have(word) for word in left):
+        return True
     return is_good or any(success.have(word) for word in left)
 
 
+def says_why(text: str) -> bool:
+    """Whether a text names a cause, a condition, a preference or an instruction, so that a reader can act differently."""
+    why = _lists()[4]
+    return any(why.have(word) for word in _without_absences(text)[0])
+
+
+def _without_absences(text: str) -> tuple[list[str], bool]:
+    """The words of a text without phrases like "no errors" or "no action needed", and whether it has such a phrase."""
+    _, _, absent, absent_what, *_ = _lists()
+    left: list[str] = []
+    is_good = is_absence = False
+    for word in _WORD.findall(fold(text)):
+        if absent_what.have(word) and (is_absence or (left and absent.have(left[-1]))):
+            if not is_absence:
+                left.pop()
+            is_good = is_absence = True
+        else:
+            is_absence = False
+            left.append(word)
+    return left, is_good
+
+
 @cache
-def _lists() -> tuple[_RoutineWords, _RoutineWords, _RoutineWords, _RoutineWords]:
+def _lists() -> tuple[_RoutineWords, ...]:
+    """The lists ``success``, ``trouble``, ``absent``, ``absent_what``, ``why`` and ``report``."""
     data = tomllib.loads(resources.files(__package__).joinpath("routine.toml").read_text("utf-8"))
-    success, trouble, absent, absent_words = (
-        _words(data[name]) for name in ("success", "trouble", "absent", "absent_what")
-    )
-    return success, trouble, absent, absent_words
+    names = ("success", "trouble", "absent", "absent_what", "why", "report")
+    return tuple(_words(data[name]) for name in names)
 
 
 def _words(by_language: dict[str, str]) -> _RoutineWords:
@@ -74,7 +93,7 @@ def _words(by_language: dict[str, str]) -> _RoutineWords:
     )
 
 
-CONSOLIDATION_VERSION: Final = 2
+CONSOLIDATION_VERSION: Final = 3
 
 SOURCES: Final = (
     "peer.escalation",
@@ -82,13 +101,23 @@ SOURCES: Final = (
     "keeper.decision",
     "mission.status_change",
     "eval.regression_detected",
+    REMEMBERED,
+    "run.failed",
+    FEEDBACK,
 )
 """Types that rules are learned from: from ``keeper.decision`` only denials, from ``mission.status_change`` only entries
-of severity warn and error, because a mission that goes on or ends well teaches nothing.
+of severity warn and error, because a mission that goes on or ends well teaches nothing; from ``user.feedback`` only
+corrections.
 """
+TELLING: Final = frozenset({"keeper.decision", "eval.regression_detected", REMEMBERED, "run.failed", FEEDBACK})
+"""Types whose repetition teaches something without a remedy: a denial, a failure, a correction, and what an agent
+remembered on purpose. Entries of other types must name a cause, a condition or a remedy."""
+TELLING_SHARE: Final = 1 / 3
+"""Minimum share of a group's entries, and at least two, that are ``telling``, unless the group has a remedy: of the
+wordings of one problem, about half name the cause."""
 DECISION: Final = "keeper.decision"
 MISSION: Final = "mission.status_change"
-ACTIONS: Final = ("resolution", "fix", "recommendation", "answer", "reason")
+ACTIONS: Final = ("resolution", "fix", "recommendation", "correction", "answer", "remedy", "workaround", "reason")
 """Payload fields that say what to do, in order of preference."""
 UNSHARED_BY: Final = "consolidate@1"
 """The actor of rules from the time before publishers were counted. A single agent may have caused such a rule, so the
@@ -97,7 +126,10 @@ rule waits for a person's review, and recall does not find it.
 OWN_OUTPUT: Final = ("rule.", "lesson.", "proposal.", MemoryConsolidated.ENTRY_TYPE)
 """Prefixes of types that no run reads, even if an entry is permanent."""
 MIN_ENTRIES: Final = 10
-"""A run is skipped if fewer candidates lie within the look-back, unless one of its entries is permanent."""
+"""A run is skipped if fewer candidates lie within the look-back, unless one of its entries is permanent. The look-back of
+a run on schedule begins at the last run of the crew that was not skipped, so that a small crew's candidates add up."""
+PATIENCE_DAYS: Final = 1
+"""Days after which such a run is not skipped if it has any new candidate: three agents report less than ten things a day."""
 MAX_ENTRIES: Final = 500
 """Maximum number of candidates of one run; the newest count."""
 HISTORY_DAYS: Final = 30
@@ -154,6 +186,8 @@ def is_candidate(entry_type: str, severity: str, payload: Mapping[str, Any], *, 
         return True
     if entry_type == DECISION:
         return is_denial(payload)
+    if entry_type == FEEDBACK:
+        return bool(action_in(payload))
     return entry_type in SOURCES and (entry_type != MISSION or severity in _SEVERE)
 
 
@@ -174,6 +208,16 @@ def is_fit(summary: str, action: str, *, permanent: bool) -> bool:
     return permanent or bool(action) or not is_routine(summary)
 
 
+def is_telling(entry_type: str, summary: str, *, permanent: bool) -> bool:
+    """Whether the repetition of an entry teaches something even if no entry names a remedy."""
+    return permanent or entry_type in TELLING or says_why(summary)
+
+
+def teaches(telling: Sequence[bool], action: str) -> bool:
+    """Whether a group of entries has something to do differently: a remedy, or enough entries that are ``telling``."""
+    return bool(action) or sum(telling) >= max(2, TELLING_SHARE * len(telling))
+
+
 def is_unshared_rule(entry_type: str, actor_type: str, actor_id: str | None) -> bool:
     """Whether an entry is a learned rule that only a person's review may show to other agents."""
     return entry_type == RuleLearned.ENTRY_TYPE and actor_type == ActorType.SYSTEM and actor_id == UNSHARED_BY
@@ -187,6 +231,46 @@ def is_worthwhile(candidates: int, *, permanent: bool) -> bool:
 def normalised(pattern: str) -> str:
     """A pattern in lower case with single blanks: patterns with the same form are equal."""
     return " ".join(pattern.lower().split())
+
+
+EXPIRES_AFTER: Final = 6
+"""Periods for which a rule may be neither seen nor searched before it expires; its period is the mean time between days on
+which it was seen."""
+EXPIRES_DAYS: Final = (60, 365)
+"""Bounds of that time, days: what is seen daily may pause for two months, what is seen once a year is not kept for six."""
+
+
+def expires_ms(first_ms: int, seen_ms: int, days: int, searched_ms: int) -> int:
+    """When a rule expires, milliseconds since the epoch.
+
+    Args:
+        first_ms: When its oldest evidence was received, or when it was learned if that is not known.
+        seen_ms: When its newest evidence was received.
+        days: Different days of receipt.
+        searched_ms: When a search last found it or its evidence; 0 if none did.
+    """
+    period = (seen_ms - first_ms) / max(1, days - 1)
+    shortest, longest = (bound * DAY_MS for bound in EXPIRES_DAYS)
+    return max(seen_ms, searched_ms) + int(min(max(EXPIRES_AFTER * period, shortest), longest))
+
+
+def state_of(refuting: Collection[str], *, by_person: bool, is_expired: bool) -> RuleState | None:
+    """The new state of a rule; None if it holds.
+
+    Args:
+        refuting: Publishers that report that its action does not help.
+        by_person: Whether a person reports it.
+        is_expired: Whether the time of ``expires_ms`` has passed.
+    """
+    if by_person or len(refuting) >= MIN_REFUTING:
+        return "contradicted"
+    if refuting:
+        return "disputed"
+    return "expired" if is_expired else None
+
+
+MIN_REFUTING: Final = 2
+"""Minimum number of publishers that end a rule without a person: one alone must not silence what others learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,18 +333,24 @@ def is_skill(usefulness: Usefulness) -> bool:
 
 
 SIMILAR: Final = 0.7
-"""Minimum mean similarity of an entry to a group. Of 40 recurrences among 600 entries about the same services, problems and
-causes (tests/support/planted.py), 0.4 finds 2 % with a precision of .01, 0.6 30 % with .24, 0.7 78 % with .82, 0.8 53 %
-with 1; among unrelated entries, 0.4 finds 50 % with .67, 0.7 95 % with 1."""
+"""Minimum mean similarity of two groups that are joined. Of 40 recurrences among 600 entries about the same services,
+problems and causes (tests/support/planted.py, seeds 7 and 8), the mean of words and vectors (MiniLM) finds .82 to .93 with a
+precision of .70 to .74 at 0.65, .93 with .90 to .93 at 0.70, and .93 with .97 to 1 at 0.75; words alone .93 with .86 to .95
+at 0.70. Of near paraphrases in three crews' journals it finds all at 0.65, .83 at 0.70, .58 at 0.75."""
+LOOSE: Final = 0.6
+"""Like ``SIMILAR``, for groups that stand apart, if there are vectors: with 0.6 and 0.25, .92 of the near paraphrases are
+found instead of .83, and of the planted recurrences, where all entries are about the same things, as many as before."""
+APART: Final = 0.25
+"""Minimum difference between the mean similarity within such a group and that of the nearest other entry to it."""
 MIN_TERMS: Final = 3
 """Texts with fewer terms are not compared."""
 MIN_OCCURRENCES: Final = 3
+MIN_SAME: Final = 2
+"""Minimum number of entries of a group that name the same remedy: two reports that agree on what to do, however they word
+the problem."""
 MIN_DAYS: Final = 2
 SMOOTHING: Final = 2
 """The confidence of ``n`` occurrences is their mean similarity times ``n / (n + 2)``: three count 0.6, eight 0.8."""
-
-_ROUNDING: Final = 1 + 1e-9
-"""Tolerance for rounding: sums of the same weights in a different order differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,40 +391,117 @@ def is_covered(terms: frozenset[int], by: frozenset[int]) -> bool:
     return len(terms & by) >= SIMILAR * len(terms)
 
 
-def recurrences(entries: Sequence[Occurrence]) -> list[Recurrence]:
-    """The groups that recur, the largest first."""
-    distinct: dict[str, Occurrence] = {}
-    for one in entries:
-        distinct.setdefault(one.entry_id, one)
-    told = [one for one in distinct.values() if len(one.terms) >= MIN_TERMS]
-    weights = _weights(told)
-    whole = {one.entry_id: sum(weights[term] for term in one.terms) for one in told}
+def recurrences(
+    entries: Sequence[Occurrence],
+    cosines: Sequence[Sequence[float]] | None = None,
+    *,
+    same: Sequence[tuple[int, int]] = (),
+) -> list[Recurrence]:
+    """The groups that recur, the largest first.
 
-    def may_be_similar(one: Occurrence, other: Occurrence) -> bool:
-        # whether ``_similarity`` may reach SIMILAR, at a tenth of its cost
-        common = sum([weights[term] for term in one.terms & other.terms]) * _ROUNDING
-        return common >= SIMILAR * (whole[one.entry_id] + whole[other.entry_id] - common)
+    The similarity of two entries is the weighted Jaccard index of their terms, or its mean with the cosine of their
+    vectors. The two groups with the highest mean similarity are joined until it is below ``SIMILAR`` (average linkage),
+    so the result does not depend on the order of the entries.
 
-    groups: list[list[Occurrence]] = []
-    for occurrence in told:
-        best, chosen = SIMILAR, None
-        for group in groups:
-            if not any(may_be_similar(occurrence, other) for other in group):
+    Args:
+        entries: Entries; one that is given twice counts once.
+        cosines: For each entry its cosine to each entry, NaN if one has no vector; None to compare words alone.
+        same: Pairs of entries (by index) that name the same remedy. They are in one group, which recurs with
+            ``MIN_SAME`` of them.
+    """
+    places: dict[str, int] = {}
+    for at, occurrence in enumerate(entries):
+        places.setdefault(occurrence.entry_id, at)
+    kept = [at for at in places.values() if len(entries[at].terms) >= MIN_TERMS]
+    told = [entries[at] for at in kept]
+    similarities = _similarities(told, None if cosines is None else [[cosines[at][to] for to in kept] for at in kept])
+    groups = _joined(similarities, SIMILAR) if cosines is None else _with_isolated(similarities)
+    position = {at: n for n, at in enumerate(kept)}
+    pairs = [(position[one], position[other]) for one, other in same if one in position and other in position]
+    for one, other in pairs:
+        first, second = (next(group for group in groups if at in group) for at in (one, other))
+        if first is not second:
+            groups.remove(second)
+            first.extend(second)
+    remedied = {at for pair in pairs for at in pair}
+    found = []
+    for group in groups:
+        group.sort()
+        naming = sum(at in remedied for at in group)
+        members = [told[at] for at in group]
+        if (len(group) >= MIN_OCCURRENCES or naming >= MIN_SAME) and (
+            max(len({occurrence.day for occurrence in members}), _days(members)) >= MIN_DAYS
+        ):
+            found.append(_recurrence(group, members, similarities, naming))
+    return sorted(found, key=lambda recurrence: -len(recurrence.evidence))
+
+
+def _with_isolated(similarities: list[list[float]]) -> list[list[int]]:
+    """The groups down to ``LOOSE`` that stand apart from all other entries by ``APART``, else those down to ``SIMILAR``."""
+    fine = _joined(similarities, SIMILAR)
+    found: list[list[int]] = []
+    for group in _joined(similarities, LOOSE):
+        inside = set(group)
+        parts = [part for part in fine if part[0] in inside]
+        if len(parts) > 1:
+            count = len(group)
+            mean = sum(similarities[at][to] for at in group for to in group if to != at) / (count * (count - 1))
+            others = (row for at, row in enumerate(similarities) if at not in inside)
+            nearest = max((sum(row[at] for at in group) / count for row in others), default=0.0)
+            if mean - nearest < APART:
+                found += parts
                 continue
-            mean = sum(_similarity(occurrence, other, weights) for other in group) / len(group)
-            if mean > best or (mean == best and chosen is None):
-                best, chosen = mean, group
-        if chosen is None:
-            groups.append([occurrence])
-        else:
-            chosen.append(occurrence)
-    recurrences_ = [
-        _recurrence(group, weights)
-        for group in groups
-        if len(group) >= MIN_OCCURRENCES
-        and max(len({occurrence.day for occurrence in group}), _days(group)) >= MIN_DAYS
-    ]
-    return sorted(recurrences_, key=lambda recurrence: -len(recurrence.evidence))
+        found.append(group)
+    return found
+
+
+def _joined(similarities: list[list[float]], least: float) -> list[list[int]]:
+    """Average linkage down to ``least``, as lists of indices; ties by the lowest indices."""
+    count = len(similarities)
+    means = [list(row) for row in similarities]
+    groups: list[list[int] | None] = [[at] for at in range(count)]
+    queue = [(-means[at][to], at, to) for at in range(count) for to in range(at + 1, count) if means[at][to] >= least]
+    heapify(queue)
+    while queue:
+        negative, at, to = heappop(queue)
+        first, second = groups[at], groups[to]
+        if first is None or second is None or means[at][to] != -negative:
+            continue
+        size, other = len(first), len(second)
+        groups[at], groups[to] = first + second, None
+        row, second_row = means[at], means[to]
+        for place, group in enumerate(groups):
+            if group is None or place == at:
+                continue
+            mean = (row[place] * size + second_row[place] * other) / (size + other)
+            row[place] = means[place][at] = mean
+            if mean >= least:
+                heappush(queue, (-mean, *((at, place) if at < place else (place, at))))
+    return [group for group in groups if group is not None]
+
+
+def _similarities(told: Sequence[Occurrence], cosines: list[list[float]] | None) -> list[list[float]]:
+    """The similarity of each two entries."""
+    count = len(told)
+    weights = _weights(told)
+    whole = [sum(weights[term] for term in sorted(one.terms)) for one in told]
+    with_term: dict[int, list[int]] = defaultdict(list)
+    found = [[0.0] * count for _ in range(count)]
+    for at, occurrence in enumerate(told):
+        row = found[at]
+        for term in sorted(occurrence.terms):
+            weight = weights[term]
+            for to in with_term[term]:
+                row[to] += weight
+            with_term[term].append(at)
+        of_vectors = None if cosines is None else cosines[at]
+        for to in range(at):
+            common = row[to]
+            similarity = common / (whole[at] + whole[to] - common) if common else 0.0
+            if of_vectors is not None and (cosine := of_vectors[to]) == cosine:
+                similarity = (similarity + cosine) / 2
+            row[to] = found[to][at] = similarity
+    return found
 
 
 def _days(group: Sequence[Occurrence]) -> int:
@@ -347,25 +514,16 @@ def _weights(entries: Sequence[Occurrence]) -> Mapping[int, float]:
     return {term: log(1 + len(entries) / count) for term, count in counts.items()}
 
 
-def _similarity(occurrence: Occurrence, other_occurrence: Occurrence, weights: Mapping[int, float]) -> float:
-    shared = occurrence.terms & other_occurrence.terms
-    if not shared:
-        return 0.0
-    return sum(weights[term] for term in sorted(shared)) / sum(
-        weights[term] for term in sorted(occurrence.terms | other_occurrence.terms)
-    )
-
-
-def _recurrence(group: Sequence[Occurrence], weights: Mapping[int, float]) -> Recurrence:
-    closeness = [
-        sum(_similarity(occurrence, other, weights) for other in group if other is not occurrence) / (len(group) - 1)
-        for occurrence in group
-    ]
-    typical = max(range(len(group)), key=lambda at: (closeness[at], -at))
-    mean = sum(closeness) / len(group)
+def _recurrence(
+    group: Sequence[int], members: Sequence[Occurrence], similarities: list[list[float]], naming: int
+) -> Recurrence:
+    count = len(group)
+    closeness = [sum(similarities[at][to] for to in group if to != at) / (count - 1) for at in group]
+    typical = max(range(count), key=lambda at: (round(closeness[at], 9), -at))
+    mean = max(sum(closeness) / count, naming / count)
     return Recurrence(
-        evidence=tuple(occurrence.entry_id for occurrence in group),
-        typical=group[typical].entry_id,
-        days=_days(group),
-        confidence=round(mean * len(group) / (len(group) + SMOOTHING), 4),
+        evidence=tuple(occurrence.entry_id for occurrence in members),
+        typical=members[typical].entry_id,
+        days=_days(members),
+        confidence=round(mean * count / (count + SMOOTHING), 4),
     )

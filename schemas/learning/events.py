@@ -61,6 +61,37 @@ class RulePromoted(ControlPayload):
     queries: int = Field(ge=0)
 
 
+RuleState = Literal["confirmed", "disputed", "contradicted", "expired"]
+
+
+class RuleChanged(ControlPayload):
+    """What became of a learned rule: its evidence grew, or it was refuted, or it was not seen for a long time.
+
+    Attributes:
+        state: ``confirmed``: new entries show it, so that an expired or disputed rule counts again. ``disputed``: one
+            publisher reports that its action does not help; it is shown with that. ``contradicted``: two publishers or
+            a person report that. ``expired``: neither seen nor searched for several times its period.
+            Contradicted and expired rules are not shown.
+        evidence: All entries that show it, the newest 500.
+        days: Different days (UTC) of their receipt.
+        publishers: Of the evidence.
+        authors: Of the evidence, as displayed.
+        seen_ms: When the newest evidence was received, milliseconds since the epoch.
+        by: The entries that refute it.
+    """
+
+    ENTRY_TYPE = "rule.changed"
+    INFO = EntryTypeInfo(group="memory", publisher=PublisherKind.RESERVED, noise=True)
+    rule_id: Id
+    state: RuleState
+    evidence: tuple[Id, ...] = Field(default=(), max_length=500)
+    days: int = Field(default=1, ge=1)
+    publishers: tuple[Label, ...] = Field(default=(), max_length=500)
+    authors: tuple[Label, ...] = Field(default=(), max_length=20)
+    seen_ms: int = Field(default=0, ge=0)
+    by: tuple[Id, ...] = Field(default=(), max_length=50)
+
+
 class LessonRecorded(ControlPayload):
     """A lesson; the last one with an id counts. The lesson belongs to the crew or agent of the entry.
 

@@ -17,11 +17,14 @@ from typing import Any, Final
 from ..core.entry import ActorType, JournalEntry
 from ..core.timestamps import day_of, format_ms
 from ..prompt.assembler import notice_of, one_line
+from ..text.injection import finding_in
+from ..text.secrets import find_secrets
 from .agreement import fair
 
 MISSION: Final = "mission.status_change"
 MISSION_OUTCOME: Final = "mission_outcome"
 FEEDBACK: Final = "user.feedback"
+USER_FEEDBACK: Final = "user_feedback"
 NEGATIVE_LEARNING: Final = "negative_learning"
 MAX_LESSONS: Final = 500
 """Maximum number of lessons of a crew or agent; the lesson with the oldest ``captured_at`` is dropped first."""
@@ -31,6 +34,9 @@ RULES_SHOWN: Final = 20
 """Maximum number of learned rules in a prompt: promoted rules first, then the newest."""
 _AUTHORS_SHOWN: Final = 5
 """Maximum number of authors of a rule in a prompt."""
+LESSONS_SHOWN: Final = 20
+"""Maximum number of lessons in a prompt, the newest; of the crew and of the agent together."""
+LESSONS_LABEL: Final = "Lessons (corrections by people)"
 RULES_LABEL: Final = "Learned rules (from recurring entries of the crew)"
 OUTCOMES_LABEL: Final = "Mission outcomes (last 10)"
 _KINDS: Final = {"COMPLETED": "positive", "DONE": "positive", "FAILED": "negative", "CANCELLED": "neutral"}
@@ -64,6 +70,7 @@ class LearnedRule:
         publishers: Publishers of the evidence.
         reviewed: Whether a person approved it.
         is_own: Whether the reader is the only publisher and the rule waits for a review.
+        disputed: Whether one publisher reports that its action does not help.
     """
 
     rule_id: str
@@ -78,6 +85,7 @@ class LearnedRule:
     publishers: tuple[str, ...] = ()
     reviewed: bool = False
     is_own: bool = False
+    disputed: bool = False
 
 
 def rule_summary(pattern: str, authors: Sequence[str]) -> str:
@@ -94,7 +102,7 @@ def rules_shown(rules: Sequence[LearnedRule], most: int) -> list[LearnedRule]:
         most: How many.
     """
     approved = [rule for rule in rules if rule.reviewed][:most]
-    others = [rule for rule in rules if not rule.reviewed]
+    others = sorted((rule for rule in rules if not rule.reviewed), key=lambda rule: rule.disputed)
     return [*approved, *(others[at] for at in fair([rule.publishers for rule in others], most - len(approved)))]
 
 
@@ -135,6 +143,59 @@ def negative_feedback(entry: JournalEntry) -> tuple[str, str] | None:
     return entry.summary, ""
 
 
+_OPENING: Final = (
+    r"(?:(?:no|nope|please|and|so|but|ok|okay|remember|again|nein|bitte|und|also|non|s[’']il te plaît|et|por favor|y)"
+    r"[,.!:]?\s+)*"
+)
+_STANDING: Final = (
+    "always|never|from now on|in (?:the )?future|next time|whenever|immer|nie|niemals|ab jetzt|ab sofort|künftig|"
+    "nächstes mal|toujours|jamais|désormais|dorénavant|la prochaine fois|siempre|nunca|jamás|a partir de ahora|"
+    "de ahora en adelante|la próxima vez"
+)
+_DO: Final = (
+    "use|run|call|write|take|put|send|ask|check|verwende|nimm|benutze|schreib|utilise|prends|écris|mets|usa|utiliza|"
+    "escribe|pon"
+)
+_INSTRUCTION: Final = re.compile(
+    rf"^{_OPENING}(?P<rule>(?:(?:{_STANDING})\b,? (?!mind\b|again\b|ever\b|the less\b|heard\b|seen\b)\S+ .{{4,280}}"
+    r"|(?:do not|don[’']t|stop) (?!worry\b|know\b|think\b|mind\b|forget\b|you\b|it\b|that\b|this\b)\w+ (?:.{2,200} )?"
+    r"(?:without|before|until|unless|directly|on|in|into|to|from|after|with) .{2,120}"
+    rf"|(?:{_DO}) .{{2,80}} (?:instead of|rather than|and not|, not|statt|au lieu de|plutôt que|en vez de) .{{2,120}}))$",
+    re.IGNORECASE,
+)
+_ONE_OFF: Final = re.compile(
+    r"\b(?:today|tonight|tomorrow|this time|right now|for now|just this|heute|morgen|diesmal|aujourd[’']hui|demain|"
+    r"cette fois|hoy|mañana|esta vez)\b|\?",
+    re.IGNORECASE,
+)
+_SENTENCE: Final = re.compile(r"(?:[^.!?\n]|[.!?](?=[\w/@]))+[.!?]*")
+SAID_MOST: Final = 3
+"""Maximum number of lessons of one turn."""
+_TURN_CHARS: Final = 2_000
+"""Characters of a turn that are read; longer ones are pasted."""
+
+
+def instructions_in(text: str) -> list[str]:
+    """What a person tells an agent to do from now on: "Never push to main without a review", "use pnpm instead of npm".
+
+    Questions, instructions for one occasion, and sentences with a credential or an injection are left out.
+    """
+    found = []
+    for sentence in _SENTENCE.findall(text) if len(text) <= _TURN_CHARS else ():
+        match = _INSTRUCTION.match(" ".join(sentence.split()))
+        if match is None or _ONE_OFF.search(sentence) or find_secrets(sentence) or finding_in(sentence) is not None:
+            continue
+        rule = match["rule"].rstrip(".! ")
+        found.append(rule[:1].upper() + rule[1:])
+    return found[:SAID_MOST]
+
+
+def said_id(instruction: str) -> str:
+    """The id of the lesson of an instruction: the same words again are the same lesson."""
+    normal = " ".join(re.findall(r"\w+", instruction.casefold()))
+    return f"said_{hashlib.blake2b(normal.encode(), digest_size=8).hexdigest()}"
+
+
 def ended_well(payload: Mapping[str, Any]) -> bool:
     """Whether the payload of a ``mission.status_change`` says that the mission is completed."""
     return _KINDS.get(_status_of(payload)) == "positive"
@@ -166,6 +227,20 @@ def as_yaml(lessons: Sequence[Lesson], *, whole: bool) -> str:
 def rules_text(rules: Sequence[LearnedRule]) -> str:
     """Learned rules for a prompt, one line each."""
     return "".join(f"- {_rule_line(rule)}\n" for rule in rules)
+
+
+def lessons_text(lessons: Sequence[Lesson]) -> str:
+    """Lessons for a prompt, the newest ``LESSONS_SHOWN``, one line each with author and source."""
+    newest = sorted(lessons, key=lambda lesson: -lesson.captured_ms)[:LESSONS_SHOWN]
+    return "".join(f"- {_lesson_line(lesson)}\n" for lesson in newest)
+
+
+def _lesson_line(lesson: Lesson) -> str:
+    if lesson.finding is not None:
+        return _safe(lesson.rule, lesson)
+    context = f" ({one_line(lesson.context)})" if lesson.context else ""
+    by = f"{one_line(lesson.author)}, " if lesson.author else ""
+    return f"{one_line(lesson.rule)}{context} [from {by}{day_of(lesson.captured_ms)}; {lesson.lesson_id}]"
 
 
 def outcomes_text(lessons: Sequence[Lesson]) -> str:
@@ -200,10 +275,11 @@ def _safe(text: str, lesson: Lesson) -> str:
 def _rule_line(rule: LearnedRule) -> str:
     if rule.finding is not None:
         return notice_of(rule.rule_id, rule.finding)
-    action = f" → {one_line(rule.action)}" if rule.action else ""
+    action = f" → {one_line(rule.action)}" if rule.action not in ("", rule.pattern) else ""
     days = "1 day" if rule.days == 1 else f"{rule.days} days"
     seen = f"seen {rule.occurrences} times on {days}, confidence {rule.confidence:.2f}"
-    how = f"{seen}{', proven' if rule.promoted else ''}{', approved by a person' if rule.reviewed else ''}"
+    marks = {"disputed": rule.disputed, "proven": rule.promoted, "approved by a person": rule.reviewed}
+    how = ", ".join([seen, *(mark for mark, is_set in marks.items() if is_set)])
     authors = ", ".join(map(one_line, rule.authors[:_AUTHORS_SHOWN]))
     more = len(rule.authors) - _AUTHORS_SHOWN
     if rule.is_own:

@@ -44,7 +44,10 @@ class LearnedRulesRequest(Request):
 
 
 class AddLessonRequest(Request):
-    """Add a lesson to a crew or an agent; a lesson with the same id is replaced."""
+    """Add a lesson to a crew or an agent; a lesson with the same id is replaced.
+
+    AGENT adds lessons of its own, LEAD also those of its crew (the default), OWNER and ADMIN any.
+    """
 
     rule: str = Field(min_length=1, max_length=2_000, pattern=r"\S", description="What to do or to avoid.")
     kind: LessonKind = Field(default="neutral", description="positive, negative or neutral.")
@@ -53,6 +56,15 @@ class AddLessonRequest(Request):
     lesson_id: LessonId | None = Field(default=None, description="Id of the lesson; generated if absent.")
     crew_id: Id | None = Field(default=None, description="The crew whose lesson it is.")
     agent_id: Id | None = Field(default=None, description="The agent whose lesson it is, if no crew is given.")
+    workspace_id: Workspace = None
+
+
+class LessonsRequest(Request):
+    """List lessons, the newest first: of a crew and of an agent; by default of those that the token names."""
+
+    crew_id: Id | None = Field(default=None, description="The crew, for OWNER and ADMIN; else that of the token.")
+    agent_id: Id | None = Field(default=None, description="The agent, for OWNER and ADMIN; else that of the token.")
+    min_seq: MinSeq = None
     workspace_id: Workspace = None
 
 
@@ -77,7 +89,8 @@ class LearnedRuleShown(Answer):
     """A learned rule; ``rule_id`` is the id of its entry, which can be retracted.
 
     ``authors`` are the authors of the evidence, ``days`` the days of its receipt; ``reviewed``: a person approved the
-    rule.
+    rule. ``state``: ``confirmed`` if new entries showed it since, ``disputed`` if one publisher reports that its action does
+    not help; contradicted and expired rules are not listed.
     """
 
     rule_id: str
@@ -91,6 +104,7 @@ class LearnedRuleShown(Answer):
     reviewed: bool
     promoted: bool
     learned_at: str
+    state: Literal["learned", "confirmed", "disputed"] = "learned"
 
 
 class LearnedRulesAnswer(Answer):
@@ -107,6 +121,26 @@ class LessonAnswer(Answer):
     entry_id: str
     seq: int
     visible: Visible = True
+
+
+class LessonShown(Answer):
+    """A lesson; ``source`` says where it comes from, ``owner`` is the crew or agent whose lesson it is."""
+
+    lesson_id: str
+    owner: str
+    kind: str
+    rule: str
+    context: str
+    source: str
+    author: str
+    captured_at: str
+
+
+class LessonsAnswer(Answer):
+    """The lessons that count."""
+
+    lessons: tuple[LessonShown, ...]
+    view_seq: int
 
 
 CONSOLIDATE: Final = Operation(
@@ -135,9 +169,17 @@ ADD_LESSON: Final = Operation(
     answer=LessonAnswer,
     route="POST /v1/memory/lessons",
     effect=Effect.CREATES,
-    access=Access.ADMINISTRATOR,
     command="lesson add",
     repeatable=False,
+)
+LESSONS: Final = Operation(
+    name="lessons",
+    request=LessonsRequest,
+    answer=LessonsAnswer,
+    route="GET /v1/memory/lessons",
+    effect=Effect.READS,
+    views=(LEARNING_PROJECTION, STANDINGS_PROJECTION),
+    command="lesson list",
 )
 
 
@@ -355,6 +397,7 @@ OPERATIONS: Final = (
     CONSOLIDATE,
     LEARNED_RULES,
     ADD_LESSON,
+    LESSONS,
     PROPOSALS,
     EXPLAIN_PROPOSAL,
     DIFF_PROPOSAL,

@@ -69,6 +69,23 @@ class RuleMarkRow(NamedTuple):
     seq: Seq
 
 
+class RuleStateRow(NamedTuple):
+    """What became of a rule (``events.RuleChanged``); the last row of a rule counts."""
+
+    workspace_id: str
+    rule_id: str
+    state: str
+    evidence: str  # JSON list of entry ids
+    occurrences: Int32
+    days: Int32
+    publishers: str  # JSON list
+    authors: str  # JSON list
+    refuted_by: str  # JSON list of entry ids
+    seen_ms: Ms
+    changed_ms: Ms
+    seq: Seq
+
+
 class LessonRow(NamedTuple):
     """A version of a lesson; the last version of an id that is not retracted counts."""
 
@@ -89,6 +106,7 @@ class LessonRow(NamedTuple):
 
 RULES: Final = Table("memory_rules", RuleRow, LEARNING_PROJECTION)
 RULE_MARKS: Final = Table("memory_rule_marks", RuleMarkRow, LEARNING_PROJECTION)
+RULE_STATES: Final = Table("memory_rule_states", RuleStateRow, LEARNING_PROJECTION)
 PROPOSALS: Final = Table("memory_proposals", ProposalRow, LEARNING_PROJECTION)
 PROPOSAL_DECISIONS: Final = Table("memory_proposal_decisions", ProposalDecisionRow, LEARNING_PROJECTION)
 LESSONS: Final = Table("memory_lessons", LessonRow, LEARNING_PROJECTION)

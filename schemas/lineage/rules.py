@@ -19,7 +19,7 @@ from ..palace.events import DrawerDeleted, DrawerSuperseded
 from ..recall.events import MemorySearched
 from ..relations.events import RelationAsserted
 from ..relations.rules import CONTRADICTS, SIMILAR, SUPERSEDES
-from ..standing.events import RetractionMade, TargetKind
+from ..standing.events import RetractionMade, StatementCorrected, TargetKind
 from .events import MemoryGiven
 
 VERSION: Final = 1
@@ -34,12 +34,13 @@ class Why(StrEnum):
     STALE = "stale"
     RETRACTED = "retracted"
     CONTRADICTED = "contradicted"
+    CORRECTED = "corrected"
     ENDED = "ended"
     DELETED = "deleted"
     ERASED = "erased"
 
 
-REFUTED: Final = frozenset((Why.RETRACTED, Why.CONTRADICTED))
+REFUTED: Final = frozenset((Why.RETRACTED, Why.CONTRADICTED, Why.CORRECTED))
 """Endings that say that a memory was never true, so that near-duplicates of it are doubtful, too."""
 
 
@@ -86,6 +87,12 @@ def _retracted(payload: Mapping[str, Any]) -> Iterator[Ending]:
         yield Ending(made.targets.ids, why, made.superseded_by)
 
 
+def _corrected(payload: Mapping[str, Any]) -> Iterator[Ending]:
+    for one in StatementCorrected.model_validate(payload).retired:
+        named = {"drawer": named_drawer, "fact": named_fact}.get(one.kind, str)
+        yield Ending((named(one.id),), Why.CORRECTED, None if one.by is None else named(one.by))
+
+
 def _ended(payload: Mapping[str, Any]) -> Iterator[Ending]:
     yield Ending(tuple(map(named_fact, FactEnded.model_validate(payload).fact_ids)), Why.ENDED)
 
@@ -106,6 +113,7 @@ def _erased(payload: Mapping[str, Any]) -> Iterator[Ending]:
 _ENDINGS: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterator[Ending]]]] = {
     RelationAsserted.ENTRY_TYPE: _asserted,
     RetractionMade.ENTRY_TYPE: _retracted,
+    StatementCorrected.ENTRY_TYPE: _corrected,
     FactEnded.ENTRY_TYPE: _ended,
     DrawerSuperseded.ENTRY_TYPE: _drawer_superseded,
     DrawerDeleted.ENTRY_TYPE: _drawer_deleted,

@@ -1,7 +1,7 @@
 """Operator models and peer cards: slug, eligibility, checks of proposed facts, merging, and the text (contract §13).
 
-Invariant: every fact is the person's own statement: its quote is part of one of their turns. A fact stays until a newer
-statement with the same key replaces it. Pure.
+Invariant: every fact is the person's own statement: its quote is part of one of their turns, and half of the words of its
+value are in the quote. A fact stays until the person states it anew, corrects or withdraws it. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..text.injection import finding_in
 from ..text.secrets import REDACTED, find_secrets
 from .events import QUOTE_CHARS, VALUE_CHARS, FactKey, StatedFact
 
-VERSION: Final = 2  # names are compared by ``core/grants.person_of``
+VERSION: Final = 3  # several values of a key; names are compared by ``core/grants.person_of``
 
 CAP_BYTES: Final = 1_500
 WINDOW_DAYS: Final = 14
@@ -37,6 +37,10 @@ KEY_CHANGED_FIX: Final = (
     "put back the file subject.key (a backup has it); if it is lost, `crew-journal operator replace-key` removes all models "
     "and consents"
 )
+SINGLE_KEYS: Final = frozenset({"role", "timezone", "language"})
+"""Keys of which a person has one value at a time."""
+_VALUE_WORD: Final = re.compile(r"\w{3,}")
+"""Words of a value that are compared; shorter ones are articles and prepositions."""
 _SLUG_DIGITS: Final = 16
 _OF_KEY: Final = b"crew-journal subject key"
 _SENTENCE: Final = re.compile(r"[^.!?\n]*[.!?]?")
@@ -99,6 +103,9 @@ def stated(proposed: Proposed, turns: Sequence[OwnTurn]) -> StatedFact | str:
         return "injection"
     if REDACTED in quote or find_secrets(value) or find_secrets(quote):
         return "secret"
+    words = frozenset(_VALUE_WORD.findall(value.casefold()))
+    if 2 * len(words & frozenset(_VALUE_WORD.findall(quote.casefold()))) < len(words):
+        return "value"
     return StatedFact.model_validate(
         {"key": proposed.key, "value": value, "quote": quote, "entry_id": turn.entry_id, "seq": turn.seq}
     )
@@ -113,19 +120,31 @@ def _is_sentence(quote: str, text: str) -> bool:
 
 
 def merged(prior: Iterable[StatedFact], new: Iterable[StatedFact]) -> tuple[StatedFact, ...]:
-    """The facts after new ones: the order of the prior ones is kept, and for each key the newest statement counts.
+    """The facts after new ones: the order of the prior keys is kept, and the values of a key follow their statements.
 
-    The result is cut to ``CAP_BYTES`` of text by whole facts from the end.
+    A key of ``SINGLE_KEYS`` has the newest value. Other keys keep several; a value that has most of the words of another
+    is the same one, stated again. The result is cut to ``CAP_BYTES`` of text by whole facts from the end.
     """
-    facts: dict[str, StatedFact] = {}
-    for fact in (*prior, *new):
-        known = facts.get(fact.key)
-        if known is None or fact.seq > known.seq:
-            facts[fact.key] = fact
-    kept = list(facts.values())
+    kept: list[StatedFact] = []
+    for fact in sorted((*prior, *new), key=lambda fact: fact.seq):
+        kept = [known for known in kept if not _is_restated(known, fact)]
+        kept.append(fact)
+    order = list(dict.fromkeys(fact.key for fact in (*prior, *new)))
+    kept.sort(key=lambda fact: (order.index(fact.key), fact.seq))
     while len(as_markdown(kept).encode()) > CAP_BYTES:
         kept.pop()
     return tuple(kept)
+
+
+def _is_restated(known: StatedFact, fact: StatedFact) -> bool:
+    if known.key != fact.key:
+        return False
+    words, others = _value_words(known.value), _value_words(fact.value)
+    return known.key in SINGLE_KEYS or 2 * len(words & others) >= min(len(words), len(others))
+
+
+def _value_words(value: str) -> frozenset[str]:
+    return frozenset(_VALUE_WORD.findall(value.casefold())) or frozenset({value})
 
 
 def remembered(facts: Iterable[StatedFact], forgotten: Mapping[str, int]) -> tuple[StatedFact, ...]:
@@ -151,14 +170,18 @@ def facts_of(text: str) -> tuple[StatedFact, ...]:
 # Finds facts that people state about themselves, by the patterns of ``operator_facts.toml``; no model is needed.
 
 
-OPERATOR_FACTS_VERSION: Final = 1
+OPERATOR_FACTS_VERSION: Final = 2
 
 _CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _QUOTED_LINE: Final = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
-_OPERATOR_FACTS_SENTENCE: Final = re.compile(r"(?:[^.!?\n]|[.!?](?=[\w/@]))+[.!?]*")
+_QUOTATION: Final = re.compile(r"[\"“„”«](?:[^\"“„”«»\n]*\s){2}[^\"“„”«»\n]*[\"“”»]")
+"""Quoted text of three words and more: what somebody else said."""
+_OPERATOR_FACTS_SENTENCE: Final = re.compile(r"(?:[^.!?\n]|[.!?](?=[\w/@.]))+[.!?]*")
 _FROM: Final = "from"
+_VALUE: Final = "value"
 _LONGEST_TURN: Final = 20_000
 """Number of characters of a turn that are read; pasted logs are longer."""
+_PLACEHOLDERS: Final = ("often", "place", "language", "job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +189,33 @@ class _Patterns:
     """The compiled file."""
 
     uncertain: tuple[re.Pattern[str], ...]
+    reported: tuple[re.Pattern[str], ...]
+    hostile: tuple[re.Pattern[str], ...]
     ends: tuple[re.Pattern[str], ...]
     empty: tuple[re.Pattern[str], ...]
+    withdrawn: tuple[re.Pattern[str], ...]
+    changed: re.Pattern[str]
     facts: tuple[tuple[str, tuple[re.Pattern[str], ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatementEnd:
+    """A turn says that earlier statements no longer hold.
+
+    Attributes:
+        seq: Sequence of the turn; earlier statements end.
+        key: Statements of this key end; None for any key.
+        naming: Only statements whose value has these words end; empty for all of the key.
+    """
+
+    seq: int
+    key: str | None = None
+    naming: str = ""
+
+    def ends(self, fact: StatedFact) -> bool:
+        """Whether a fact ends."""
+        named = _value_words(self.naming) if self.naming else frozenset()
+        return fact.seq < self.seq and self.key in (None, fact.key) and named <= _value_words(fact.value)
 
 
 @cache
@@ -176,38 +223,92 @@ def _patterns() -> _Patterns:
     file = tomllib.loads(resources.files(__package__).joinpath("operator_facts.toml").read_text("utf-8"))
 
     def compiled(patterns: Iterable[str]) -> tuple[re.Pattern[str], ...]:
-        return tuple(re.compile(pattern.replace("{often}", file["often"]), re.IGNORECASE) for pattern in patterns)
+        return tuple(re.compile(_filled(pattern), re.IGNORECASE) for pattern in patterns)
+
+    def _filled(pattern: str) -> str:
+        for name in _PLACEHOLDERS:
+            pattern = pattern.replace(f"{{{name}}}", file[name])
+        return pattern
 
     facts = tuple((key, compiled(patterns)) for key, patterns in file["facts"].items())
-    return _Patterns(compiled(file["uncertain"]), compiled(file["ends"]), compiled(file["empty"]), facts)
+    return _Patterns(
+        uncertain=compiled(file["uncertain"]),
+        reported=compiled(file["reported"]),
+        hostile=compiled(file["hostile"]),
+        ends=compiled(file["ends"]),
+        empty=compiled(file["empty"]),
+        withdrawn=compiled(file["withdrawn"]),
+        changed=compiled([file["changed"]])[0],
+        facts=facts,
+    )
 
 
 def proposed_facts(turns: Iterable[OwnTurn]) -> Iterator[Proposed]:
     """Facts in the order of the turns."""
     for turn in turns:
-        text = _CODE.sub(" ", _QUOTED_LINE.sub("", turn.text[:_LONGEST_TURN]))
-        for sentence in _OPERATOR_FACTS_SENTENCE.findall(text):
-            yield from _in_sentence(sentence.strip())
+        for sentence in _sentences(turn):
+            yield from _in_sentence(sentence)
+
+
+def changes_in(turns: Iterable[OwnTurn]) -> Iterator[StatementEnd]:
+    """What the turns withdraw or replace, in their order.
+
+    A turn that says what is otherwise now ("from now on three lines") ends earlier values of each key that it states, if
+    they have a word in common, or of a key with one value.
+    """
+    patterns = _patterns()
+    for turn in turns:
+        sentences = list(_sentences(turn))
+        for sentence in sentences:
+            for way in patterns.withdrawn:
+                for match in way.finditer(sentence):
+                    yield StatementEnd(turn.seq, naming=match[_VALUE].strip())
+        if any(patterns.changed.search(sentence) for sentence in sentences):
+            for sentence in sentences:
+                yield from (StatementEnd(turn.seq, key=proposed.key) for proposed in _in_sentence(sentence))
+
+
+def current(facts: Iterable[StatedFact], changes: Iterable[StatementEnd]) -> tuple[StatedFact, ...]:
+    """The facts that no change ends."""
+    ended = tuple(changes)
+    return tuple(fact for fact in facts if not any(change.ends(fact) for change in ended))
+
+
+def _sentences(turn: OwnTurn) -> Iterator[str]:
+    """The sentences in the person's own words: no code, no quotation; none of a turn that gives orders to programs."""
+    text = turn.text[:_LONGEST_TURN]
+    for taken_out in (_QUOTED_LINE, _CODE, _QUOTATION):
+        text = taken_out.sub(" ", text)
+    for sentence in _OPERATOR_FACTS_SENTENCE.findall(text):
+        if any(pattern.search(sentence) for pattern in _patterns().hostile):
+            return
+        if stripped := sentence.strip():
+            yield stripped
 
 
 def _in_sentence(sentence: str) -> Iterator[Proposed]:
     patterns = _patterns()
     if not sentence or len(sentence) > QUOTE_CHARS or sentence.endswith("?"):
         return
-    if any(pattern.search(sentence) for pattern in patterns.uncertain):
+    if any(pattern.search(sentence) for pattern in (*patterns.uncertain, *patterns.reported)):
         return
     for key, ways in patterns.facts:
-        found_match = next((match for way in ways if (match := way.search(sentence))), None)
-        if found_match is not None and (value := _value(sentence, found_match)):
+        values = (_value(sentence, match) for way in ways if (match := way.search(sentence)))
+        if value := next(filter(None, values), None):
             yield Proposed(key, value, sentence)
 
 
 def _value(sentence: str, match: re.Match[str]) -> str | None:
-    """The text from the pattern to the end of the clause; None if it has no content."""
-    begin = match.start(_FROM) if _FROM in match.re.groupindex else match.end()
-    value = sentence[begin:]
-    offset = match.end() - begin
-    ends = [ending.start() for pattern in _patterns().ends if (ending := pattern.search(value, offset))]
-    value = value[: min(ends, default=len(value))].strip().rstrip(".!, ")
-    empty = len(value) <= offset or any(pattern.match(value) for pattern in _patterns().empty)
-    return None if empty or len(value) > VALUE_CHARS else value
+    """The named part, or the text from the pattern to the end of the clause; None if it has no content."""
+    if _VALUE in match.re.groupindex:
+        value, offset = match[_VALUE], 0
+    else:
+        begin = match.start(_FROM) if _FROM in match.re.groupindex else match.end()
+        value = sentence[begin:]
+        offset = match.end() - begin
+        ends = [ending.start() for pattern in _patterns().ends if (ending := pattern.search(value, offset))]
+        value = value[: min(ends, default=len(value))]
+        if any(pattern.match(value) for pattern in _patterns().empty):
+            return None
+    value = value.strip().rstrip(".!, ")
+    return value if offset < len(value) <= VALUE_CHARS else None

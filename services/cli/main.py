@@ -29,6 +29,7 @@ from .evaluate import evaluate, provider_parity
 from .forgetting import forget
 from .importing.command import import_command
 from .journal import export, get, list_entries, publish, schema, tail
+from .learn import app as learn
 from .mcp import mcp
 from .memory import memory
 from .mirror.command import mirror
@@ -120,6 +121,7 @@ GROUPS: Final = {
     "consolidate": learning.consolidate,
     "proposal": learning.proposals,
     "lesson": learning.lessons,
+    "learn": learn,
     "operator": operators,
     "bundle": bundles,
     "token": tokens,

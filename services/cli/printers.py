@@ -158,6 +158,19 @@ print_rules = listing(
     empty="there are no learned rules: `crew-journal consolidate run` looks for recurring entries, and"
     " `crew-journal proposal list` shows what waits for your review",
 )
+print_lessons = listing(
+    "lessons",
+    ("lesson", "owner", "kind", "author", "day", "text"),
+    lambda lesson: (
+        lesson["lesson_id"],
+        lesson["owner"],
+        lesson["kind"],
+        lesson["author"],
+        lesson["captured_at"][:10],
+        lesson["rule"],
+    ),
+    empty="there are no lessons: `crew-journal lesson add` records one",
+)
 print_proposals = listing(
     "proposals",
     ("proposal", "crew", "kind", "state", "evidence", "text"),
@@ -861,6 +874,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "kg_query": print_facts,
     "consolidate": print_consolidation,
     "learned_rules": print_rules,
+    "lessons": print_lessons,
     "proposals": print_proposals,
     "explain_proposal": print_explanation,
     "diff_proposal": print_proposal_diff,

@@ -138,12 +138,14 @@ from ...schemas.learning.operations import (
     DIFF_PROPOSAL,
     EXPLAIN_PROPOSAL,
     LEARNED_RULES,
+    LESSONS,
     PROPOSALS,
     REJECT_PROPOSAL,
     UNDO_PROPOSAL,
     ConsolidationAnswer,
     LearnedRulesAnswer,
     LessonAnswer,
+    LessonsAnswer,
     ProposalDecisionAnswer,
     ProposalDiff,
     ProposalExplained,
@@ -2637,6 +2639,8 @@ class Operations:
     ) -> LessonAnswer:
         """Add a lesson to a crew or an agent; a lesson with the same id is replaced.
 
+        AGENT adds lessons of its own, LEAD also those of its crew (the default), OWNER and ADMIN any.
+
         Args:
             rule: What to do or to avoid.
             kind: positive, negative or neutral.
@@ -2648,6 +2652,24 @@ class Operations:
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(ADD_LESSON, locals())
+
+    def lessons(
+        self,
+        *,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> LessonsAnswer:
+        """List lessons, the newest first: of a crew and of an agent; by default of those that the token names.
+
+        Args:
+            crew_id: The crew, for OWNER and ADMIN; else that of the token.
+            agent_id: The agent, for OWNER and ADMIN; else that of the token.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(LESSONS, locals())
 
     def proposals(
         self,
@@ -3360,6 +3382,7 @@ class AsyncOperations:
     consolidate = _awaited(Operations.consolidate)
     learned_rules = _awaited(Operations.learned_rules)
     add_lesson = _awaited(Operations.add_lesson)
+    lessons = _awaited(Operations.lessons)
     proposals = _awaited(Operations.proposals)
     explain_proposal = _awaited(Operations.explain_proposal)
     diff_proposal = _awaited(Operations.diff_proposal)

@@ -35,7 +35,15 @@ from ...schemas.core.timestamps import day_of
 from ...schemas.documents.rules import TIERS, Scope, key_problem, owner_of, tier_of_label
 from ...schemas.documents.tables import DOCUMENTS_PROJECTION
 from ...schemas.entries.tables import ENTRIES
-from ...schemas.learning.lessons import OUTCOMES_LABEL, RULES_LABEL, outcomes_text, rules_text
+from ...schemas.learning.lessons import (
+    LESSONS_LABEL,
+    OUTCOMES_LABEL,
+    RULES_LABEL,
+    Lesson,
+    lessons_text,
+    outcomes_text,
+    rules_text,
+)
 from ...schemas.lineage.events import MOST_HELD, HeldText, MemoryGiven
 from ...schemas.models.rules import REMEMBERED
 from ...schemas.prompt.assembler import Section, SectionState
@@ -66,6 +74,7 @@ class BlockState:
     crew: OwnedDocuments
     workspace: OwnedDocuments
     learned: CrewLearning = field(default_factory=CrewLearning)
+    lessons: tuple[Lesson, ...] = ()
     opener: Opener | None = None
     notes: NoteLines = field(default_factory=lambda: NoteLines(""))
 
@@ -186,13 +195,14 @@ def ranked(section: Section, relevance: Mapping[str, float]) -> Section:
 
 
 def _learned(state: BlockState, agent_id: str | None, is_lead: bool) -> tuple[Section, ...]:
-    """Learned rules for the agent, and for a lead the outcomes of missions; blank sections are left out by the assembler.
+    """Lessons and learned rules for the agent, and for a lead the outcomes of missions; the assembler leaves out blank ones.
 
     Their lines are scanned one by one, so that a line of one author does not hide those of others.
     """
+    lessons = Section("lessons", LESSONS_LABEL, lessons_text([*state.learned.lessons, *state.lessons]), scanned=True)
     rules = Section("rules", RULES_LABEL, rules_text(state.learned.rules_for(agent_id)), scanned=True)
     outcomes = Section("outcomes", OUTCOMES_LABEL, outcomes_text(state.learned.outcomes), scanned=True)
-    return (rules, outcomes) if is_lead else (rules,)
+    return (lessons, rules, outcomes) if is_lead else (lessons, rules)
 
 
 NOTES_OF_AGENT: Final = "Notes of the agent, not statements of the person:\n"
@@ -451,7 +461,8 @@ class MemoryBlocks:
             for owner in _owners(agent_id, crew_id)
         ]
         learned = CrewLearning() if crew_id is None else await self._learning.of(workspace_id, crew_id)
-        return BlockState(today, agent, frozenset(members), own, crew, workspace, learned)
+        lessons = () if agent_id is None else await self._learning.own(workspace_id, agent_id)
+        return BlockState(today, agent, frozenset(members), own, crew, workspace, learned, lessons)
 
     def _then(self, workspace_id: str, agent_id: str | None, crew_id: str | None, seq: int) -> BlockState:
         past = Past(self._views, workspace_id, seq)
@@ -463,7 +474,8 @@ class MemoryBlocks:
         ]
         learned = CrewLearning() if crew_id is None else self._learning.at(workspace_id, crew_id, seq)
         today = past.day() or self._clock().astimezone(UTC).date()
-        return BlockState(today, agent, members, own, crew, workspace, learned)
+        lessons = () if agent_id is None else self._learning.own_at(workspace_id, agent_id, seq)
+        return BlockState(today, agent, members, own, crew, workspace, learned, lessons)
 
     async def _relevance(self, workspace_id: str, crew_id: str | None, query: str) -> Mapping[str, float]:
         """Label of a topic → how well its best chunk matches the query."""

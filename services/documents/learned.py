@@ -24,7 +24,16 @@ from ...schemas.learning.lessons import (
     outcomes_shown,
     rules_shown,
 )
-from ...schemas.learning.tables import LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES, ProposalRow, RuleRow
+from ...schemas.learning.tables import (
+    LESSONS,
+    PROPOSAL_DECISIONS,
+    PROPOSALS,
+    RULE_MARKS,
+    RULE_STATES,
+    RULES,
+    ProposalRow,
+    RuleRow,
+)
 from ...schemas.operators.rules import as_markdown, facts_of, slug_of
 from ...schemas.operators.tables import (
     OPERATOR_CONSENTS,
@@ -73,14 +82,31 @@ class Learned:
 
     def rows(
         self, workspace_id: str, crew_id: str | None, *, seq: int = NOW, limit: int = RULES_LISTED
-    ) -> list[tuple[RuleRow, bool]]:
-        """Rules of a crew (None for all crews) and whether each is promoted; promoted rules first, then the newest."""
-        sql = f"""SELECT {RULES.names}, EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id
-                AND m.rule_id = r.rule_id AND m.mark = 'promoted' AND m.seq <= $seq) AS promoted
-            FROM {RULES} r WHERE r.workspace_id = $workspace AND ($crew IS NULL OR r.crew_id = $crew) AND r.seq <= $seq
+    ) -> list[tuple[RuleRow, bool, str]]:
+        """Rules of a crew (None for all crews), whether each is promoted, and its state.
+
+        Evidence, days and authors follow what was found since. Contradicted and expired rules are left out. Promoted rules
+        come first, then the newest.
+        """
+        columns = ", ".join(
+            f"coalesce(state.{name}, r.{name}) AS {name}"
+            if name in ("evidence", "occurrences", "days", "publishers")
+            else f"CASE WHEN state.state = 'confirmed' THEN state.authors ELSE r.authors END AS {name}"
+            if name == "authors"
+            else f"r.{name}"
+            for name in RuleRow._fields
+        )
+        sql = f"""WITH state AS (SELECT * FROM {RULE_STATES} WHERE workspace_id = $workspace AND seq <= $seq
+                QUALIFY row_number() OVER (PARTITION BY rule_id ORDER BY seq DESC) = 1)
+            SELECT {columns}, EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id
+                AND m.rule_id = r.rule_id AND m.mark = 'promoted' AND m.seq <= $seq) AS promoted,
+                coalesce(state.state, 'learned') AS state
+            FROM {RULES} r LEFT JOIN state ON state.rule_id = r.rule_id
+            WHERE coalesce(state.state, '') NOT IN ('contradicted', 'expired')
+            AND r.workspace_id = $workspace AND ($crew IS NULL OR r.crew_id = $crew) AND r.seq <= $seq
             AND {_counts("rule_id", seq)} ORDER BY promoted DESC, r.seq DESC LIMIT $limit"""
         params = {"workspace": workspace_id, "crew": crew_id, "seq": seq, "limit": limit}
-        return [(RuleRow(*row), promoted) for *row, promoted in self._views.rows(sql, params)]
+        return [(RuleRow(*row), promoted, state) for *row, promoted, state in self._views.rows(sql, params)]
 
     def rules(self, workspace_id: str, crew_id: str, seq: int = NOW) -> list[LearnedRule]:
         """The rules of a crew for a prompt; each publisher has a share of them."""
@@ -97,8 +123,9 @@ class Learned:
                 authors=tuple(json.loads(row.authors)),
                 publishers=tuple(json.loads(row.publishers)),
                 reviewed=row.proposal_id is not None,
+                disputed=state == "disputed",
             )
-            for row, promoted in self.rows(workspace_id, crew_id, seq=seq)
+            for row, promoted, state in self.rows(workspace_id, crew_id, seq=seq)
         ]
         return rules_shown(learned_rules, RULES_SHOWN)
 
@@ -149,7 +176,7 @@ class Learned:
 
 KEPT: Final = 1_000
 """Maximum number of cached crews, about 10 KB each."""
-_TABLES: Final = (LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULES, RETRACTIONS)
+_TABLES: Final = (LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULE_STATES, RULES, RETRACTIONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +187,13 @@ class CrewLearning:
         rules: Its rules.
         outcomes: Outcomes of missions, for a lead.
         waiting: Rules that only one agent reported, for the prompts of that agent.
+        lessons: Its lessons.
     """
 
     rules: tuple[LearnedRule, ...] = ()
     outcomes: tuple[Lesson, ...] = ()
     waiting: tuple[LearnedRule, ...] = ()
+    lessons: tuple[Lesson, ...] = ()
 
     def rules_for(self, agent_id: str | None) -> list[LearnedRule]:
         """The rules of the crew, and unreviewed rules that only this agent reported; at most ``RULES_SHOWN``."""
@@ -182,11 +211,27 @@ class PromptLearning:
     def __init__(self, views: ViewReader) -> None:
         self._learned = Learned(views)
         self._kept = KeptValues(views, _TABLES, in_thread(self._now), most=KEPT)
-        self.close = self._kept.close
+        self._lessons = KeptValues(views, (LESSONS, RETRACTIONS), in_thread(self._own_now), most=KEPT)
+
+    def close(self) -> None:
+        """Stop following the views."""
+        self._kept.close()
+        self._lessons.close()
 
     async def of(self, workspace_id: str, crew_id: str) -> CrewLearning:
         """What a crew has learned, up to date with the views."""
         return await self._kept.of((workspace_id, crew_id))
+
+    async def own(self, workspace_id: str, agent_id: str) -> tuple[Lesson, ...]:
+        """The lessons of an agent, up to date with the views."""
+        return await self._lessons.of((workspace_id, agent_id))
+
+    def _own_now(self, agent: tuple[str, str]) -> tuple[Lesson, ...]:
+        return self.own_at(*agent, NOW)
+
+    def own_at(self, workspace_id: str, agent_id: str, seq: int) -> tuple[Lesson, ...]:
+        """The lessons of an agent right after ``seq``; blocking."""
+        return tuple(self._learned.lessons(workspace_id, owner_of(Scope.AGENT, agent_id), seq))
 
     def _now(self, crew: tuple[str, str]) -> CrewLearning:
         return self.at(*crew, NOW)
@@ -195,7 +240,9 @@ class PromptLearning:
         """What a crew had learned right after ``seq``; blocking."""
         rules = self._learned.rules(workspace_id, crew_id, seq)
         outcomes = self._learned.outcomes(workspace_id, owner_of(Scope.CREW, crew_id), seq)
-        return CrewLearning(tuple(rules), tuple(outcomes), tuple(self._learned.waiting(workspace_id, crew_id, seq)))
+        waiting = self._learned.waiting(workspace_id, crew_id, seq)
+        lessons = self._learned.lessons(workspace_id, owner_of(Scope.CREW, crew_id), seq)
+        return CrewLearning(tuple(rules), tuple(outcomes), tuple(waiting), tuple(lessons))
 
 
 # Reads operator models, peer cards and consent from the views, now or as of a sequence; blocking.

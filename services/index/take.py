@@ -25,7 +25,7 @@ from ...schemas.entries.tables import (
     TURNS_PROJECTION,
 )
 from ...schemas.learning.consolidation import is_unshared_rule
-from ...schemas.learning.events import RuleLearned
+from ...schemas.learning.events import LessonRecorded, RuleLearned
 from ...schemas.models.rules import is_speech
 from ...schemas.models.tables import active_in, read_active_models
 from ...schemas.recall.turns import is_users
@@ -107,7 +107,7 @@ def flags_of(entry_type: str, priority: str, actor_type: ActorType, actor_id: st
         | (CONVERSATION if info.conversation else 0)
         | (USERS if is_users(entry_type, actor_type, actor_id) else 0)
         | (SPEECH if is_speech(entry_type) else 0)
-        | (LEARNED if entry_type == RuleLearned.ENTRY_TYPE else 0)
+        | (LEARNED if entry_type in (RuleLearned.ENTRY_TYPE, LessonRecorded.ENTRY_TYPE) else 0)
         | (NOISE if info.noise or is_unshared_rule(entry_type, actor_type, actor_id) else 0)
     )
 

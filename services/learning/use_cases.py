@@ -14,6 +14,8 @@ from typing import Final
 from ...schemas.access.tables import AGENTS, CREWS
 from ...schemas.core.errors import ConsolidationRunning, FieldProblem, InvalidRequest, NotAllowed, NotFound
 from ...schemas.core.ids import derived_id, mint_entry_id
+from ...schemas.core.principal import Role
+from ...schemas.core.sequence_set import SequenceSet
 from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import format_ms, to_ms
 from ...schemas.documents.rules import Scope, owner_of
@@ -21,12 +23,15 @@ from ...schemas.entries.tables import ENTRIES
 from ...schemas.learning import operations as ops
 from ...schemas.learning.consolidation import MIN_ENTRIES
 from ...schemas.learning.events import LessonRecorded
+from ...schemas.learning.lessons import Lesson
 from ...schemas.learning.tables import LEARNING_PROJECTION, LESSONS
-from ...schemas.standing.tables import RETRACTIONS
+from ...schemas.standing.events import RetractionMade
+from ...schemas.standing.tables import RETRACTIONS, STANDINGS_PROJECTION
 from ...schemas.sweeps.events import SweepTicked
 from ...schemas.sweeps.rules import CONSOLIDATION
 from ...schemas.sweeps.tables import SWEEPS, SWEEPS_PROJECTION
 from ..desk import Caller
+from ..documents.addressing import check_own
 from ..documents.learned import Learned
 from ..node import Answers, Node
 from ..sweeps.scheduler import DueTick, Sweeps, record_tick
@@ -149,21 +154,56 @@ class Learning:
                     reviewed=row.proposal_id is not None,
                     promoted=promoted,
                     learned_at=format_ms(row.learned_ms),
+                    state=state,
                 )
-                for row, promoted in rows
+                for row, promoted, state in rows
                 if row.finding is None or caller.administers
             ),
             view_seq=view_seq,
         )
 
+    async def lessons(self, caller: Caller, request: ops.LessonsRequest) -> ops.LessonsAnswer:
+        """The lessons of a crew and of an agent.
+
+        Raises:
+            NotAllowed: If AGENT or LEAD names another crew or agent than the token's.
+        """
+        check_own(caller, request)
+        view_seq = self._views.view_seq(LEARNING_PROJECTION)
+        named = (
+            (Scope.CREW, request.crew_id or caller.principal.crew_id),
+            (Scope.AGENT, request.agent_id or caller.principal.agent_id),
+        )
+        found: list[tuple[str, Lesson]] = []
+        for owner in (owner_of(scope, name) for scope, name in named if name is not None):
+            lessons = await asyncio.to_thread(self._learned.lessons, caller.workspace_id, owner)
+            found += [(owner, lesson) for lesson in lessons if lesson.finding is None or caller.administers]
+        found.sort(key=lambda of_owner: -of_owner[1].captured_ms)
+        return ops.LessonsAnswer(
+            lessons=tuple(
+                ops.LessonShown(
+                    lesson_id=lesson.lesson_id,
+                    owner=owner,
+                    kind=lesson.kind,
+                    rule=lesson.rule,
+                    context=lesson.context,
+                    source=lesson.source,
+                    author=lesson.author,
+                    captured_at=format_ms(lesson.captured_ms),
+                )
+                for owner, lesson in found
+            ),
+            view_seq=view_seq,
+        )
+
     async def add_lesson(self, caller: Caller, request: ops.AddLessonRequest) -> ops.LessonAnswer:
-        """Record a lesson, unless the lesson with its id is already the same.
+        """Record a lesson, unless the lesson with its id is already the same; an earlier version no longer counts.
 
         Raises:
             InvalidRequest: If neither a crew nor an agent is named.
+            NotAllowed: If AGENT names a crew or another agent, or LEAD another crew or agent.
         """
-        if request.crew_id is None and request.agent_id is None:
-            raise InvalidRequest((FieldProblem("crew_id", "is missing", "name crew_id, or agent_id"),))
+        request = _addressed(caller, request)
         workspace_id = caller.workspace_id
         lesson_id = request.lesson_id or mint_entry_id(to_ms(self._node.clock()))
         lesson = LessonRecorded(
@@ -193,10 +233,39 @@ class Learning:
             crew_id=crew_id,
             agent_id=agent_id,
         )
+        if known and not known[0][-1] and not decided.duplicate:
+            replaced = RetractionMade(
+                targets=SequenceSet(sequences=str(last_seq), ids=(known[0][0],)),
+                stale=True,
+                superseded_by=decided.id,
+                reason="the lesson was replaced",
+            )
+            await self._node.decide(
+                caller, replaced, f"{known[0][0]} is replaced", STANDINGS_PROJECTION, crew_id=crew_id, agent_id=agent_id
+            )
         answer = ops.LessonAnswer(lesson_id=lesson_id, entry_id=decided.id, seq=decided.seq, visible=decided.visible)
         if not decided.visible:
             self._unseen[workspace_id, owner, lesson_id] = lesson, answer
         return answer
+
+
+def _addressed(caller: Caller, request: ops.AddLessonRequest) -> ops.AddLessonRequest:
+    """The request with its crew or agent; see ``AddLessonRequest``."""
+    own = caller.principal
+    if caller.administers:
+        if request.crew_id is None and request.agent_id is None:
+            raise InvalidRequest((FieldProblem("crew_id", "is missing", "name crew_id, or agent_id"),))
+        return request
+    if own.role is Role.AGENT and request.crew_id is not None:
+        raise NotAllowed(
+            "a lesson of a crew comes from a person or its lead",
+            hint="leave crew_id out to add a lesson of your own; rules are learned from what several agents report",
+            field="crew_id",
+        )
+    check_own(caller, request)
+    if own.role is Role.LEAD and request.agent_id is None:
+        return request.model_copy(update={"crew_id": own.crew_id})
+    return request.model_copy(update={"crew_id": None, "agent_id": own.agent_id})
 
 
 def _skipped(counts: Mapping[str, int]) -> str | None:
@@ -215,4 +284,5 @@ ANSWERS: Final[Answers] = (
     (ops.CONSOLIDATE, Learning.consolidate),
     (ops.LEARNED_RULES, Learning.rules),
     (ops.ADD_LESSON, Learning.add_lesson),
+    (ops.LESSONS, Learning.lessons),
 )

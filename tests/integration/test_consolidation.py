@@ -84,7 +84,7 @@ async def test_what_recurs_becomes_a_rule_with_its_evidence_once(live: MemoryNod
     await started(live)
     first = await run(live)
     assert first["error"] is None
-    assert {name: n for name, n in first["counts"].items() if n} == {"crews": 1, "candidates": 76, "learned": 1}
+    assert {name: n for name, n in first["counts"].items() if n} == {"crews": 1, "candidates": 80, "learned": 1}
     [rule] = live.entries("rule.learned")
     assert sorted(rule["evidence"]) == sorted(PLANTED)
     assert rule["days"] == 5
@@ -142,12 +142,22 @@ async def test_a_retracted_rule_leaves_the_block_and_is_not_learned_again(live: 
 
 
 async def test_fewer_than_ten_entries_are_skipped_unless_one_is_permanent(live: MemoryNode) -> None:
-    await plant(live, extra=2)
+    await plant(live, extra=2, received=False)
     await started(live)
     assert (await run(live))["counts"]["skipped"] == 1
     assert live.entries("memory.consolidated") == []
     await live.caught_up(await live.append("pinned", "Never deploy on Fridays", "note.taken", priority="permanent"))
-    assert (await run(live))["counts"]["learned"] == 1
+    assert (await run(live))["counts"]["proposed"] == 1, "all were received today"
+
+
+async def test_a_small_crew_is_not_skipped_for_more_than_a_day(live: MemoryNode) -> None:
+    await plant(live, extra=2, received=False)
+    await started(live)
+    assert (await run(live))["counts"]["skipped"] == 1
+    live.advance(days=1)
+    counts = (await run(live))["counts"]
+    assert (counts["skipped"], counts["candidates"]) == (0, 7)
+    assert (await run(live))["counts"]["skipped"] == 1, "nothing is new since the last run"
 
 
 async def test_a_run_on_request_says_why_it_skipped_a_crew_and_what_it_did_otherwise(live: MemoryNode) -> None:

@@ -68,8 +68,21 @@ async def test_rules_and_outcomes_reach_prompts_until_they_are_retracted(tmp_pat
         text = (await ada.document_read("lessons", scope="crew")).content
         assert text.count("- id:") == 1
         assert "Freeze from Thursday" in text
+        shown = (await ada.memory_block(min_seq=added.seq)).text
+        assert "- Freeze from Thursday [from user t_" in shown
+        assert "Freeze on Fridays" not in shown, "a replaced lesson is out"
+        assert "Freeze" not in (await bruno.memory_block()).text
         with pytest.raises(NotAllowed):
             await ada.add_lesson("Mine", crew_id="core")
+        own = await ada.add_lesson("Ask before deleting")
+        assert [one.rule for one in (await ada.lessons(min_seq=own.seq)).lessons] == [
+            "Ask before deleting",
+            "Freeze from Thursday",
+        ]
+        assert "Ask before deleting" in (await ada.memory_block(min_seq=own.seq)).text
+        assert [one.rule for one in (await lead.lessons(min_seq=own.seq)).lessons] == ["Freeze from Thursday"]
+        with pytest.raises(NotAllowed):
+            await bruno.lessons(crew_id="core")
 
         with pytest.raises(NotFound):
             await ada.retract("d_rule", reason="I disagree")

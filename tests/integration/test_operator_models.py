@@ -100,7 +100,9 @@ async def test_a_model_is_learned_from_own_words_and_survives_a_silent_session(l
     live.advance(days=20)
     await say(live, *SMALL_TALK, "We use PostgreSQL 16.", "Thanks.", "I prefer long commit bodies.", session="s2")
     assert (await swept(live))["written"] == 1
-    model = "- timezone: UTC+1\n- prefers: long commit bodies\n- tooling: PostgreSQL 16\n"
+    model = (
+        "- timezone: UTC+1\n- prefers: short commit subjects\n- prefers: long commit bodies\n- tooling: PostgreSQL 16\n"
+    )
     assert texts(live) == {None: model}
     assert (await swept(live))["unchanged"] == 1
     live.advance(days=2)
@@ -252,7 +254,8 @@ class Scripted:
 
 async def test_of_a_models_proposals_only_those_with_the_persons_own_words_are_stored(live: MemoryNode) -> None:
     scripted = Scripted(
-        FactProposal(key="timezone", value="CET", quote="the office in Prague", stated=True),
+        FactProposal(key="timezone", value="Prague", quote="the office in Prague", stated=True),
+        FactProposal(key="timezone", value="Buenos Aires", quote="the office in Prague", stated=True),
         FactProposal(key="salary", value="low", quote="the office in Prague", stated=True),
         FactProposal(key="role", value="boss", quote="I am the boss of them all", stated=True),
         FactProposal(key="owns", value="the office", quote="the office in Prague", stated=False),
@@ -264,9 +267,9 @@ async def test_of_a_models_proposals_only_those_with_the_persons_own_words_are_s
     await consents(live)
     await say(live, *SMALL_TALK, "Back in the office in Prague.", "I speak Czech.", "Yes.")
     counts = await swept(live)
-    assert texts(live) == {None: "- timezone: CET\n"}
-    assert counts["proposed"] == 4
-    assert [counts[f"refused_{why}"] for why in ("key", "quote", "injection")] == [1, 1, 1]
+    assert texts(live) == {None: "- timezone: Prague\n"}
+    assert counts["proposed"] == 5
+    assert [counts[f"refused_{why}"] for why in ("key", "value", "quote", "injection")] == [1, 1, 1, 1]
     [call] = live.entries("llm.call")
     assert (call["purpose"], call["input_tokens"]) == ("operators", 7)
 
@@ -274,4 +277,4 @@ async def test_of_a_models_proposals_only_those_with_the_persons_own_words_are_s
     await say(live, "And I own the parser.")
     counts = await swept(live)
     assert counts["model_failed"] == 1
-    assert texts(live) == {None: "- timezone: CET\n- language: Czech\n- owns: the parser\n"}, "rules take its place"
+    assert texts(live) == {None: "- timezone: Prague\n- language: Czech\n- owns: the parser\n"}, "rules take its place"

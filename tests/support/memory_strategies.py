@@ -24,6 +24,7 @@ from crew_journal.schemas.learning.events import (
     LessonRecorded,
     MemoryConsolidated,
     ProposalDecided,
+    RuleChanged,
     RuleLearned,
     RulePromoted,
     RuleProposed,
@@ -136,6 +137,13 @@ _LEARNING = st.one_of(
         ProposalDecided,
         proposal_id=st.sampled_from(["n1", "n2", "n3"]),
         decision=st.sampled_from(["rejected", "reopened", "approved", "undone"]),
+    ),
+    st.builds(
+        RuleChanged,
+        rule_id=_RULE_IDS,
+        state=st.sampled_from(("confirmed", "disputed", "contradicted", "expired")),
+        evidence=st.just(("e1", "e2")),
+        by=st.just(("e3",)),
     ),
     st.builds(RulePromoted, rule_id=_RULE_IDS, score=st.floats(0, 1), recalls=st.just(3), queries=st.just(3)),
     st.builds(

@@ -14,10 +14,10 @@ from ..core.entry import ActorType
 from ..core.grants import USER_NAMES
 from ..entries.rules import AGENT_RESPONSE, USER_MESSAGE
 from ..text.analyzer import fold, tokens_of
-from ..text.dates import Days, days_named, explicit_days
-from ..text.languages import Language, language_of, languages
+from ..text.dates import Days, days_named, periods_asked
+from ..text.languages import Language, date_language_of, language_of, languages
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 FIRST_PERSON: Final = 1
 """Flag: the turn is in the first person."""
@@ -109,8 +109,8 @@ class Question(NamedTuple):
     Attributes:
         asks_assistant: Whether the query asks what the assistant said or did ("can you remind me what you recommended";
             not "can you recommend").
-        days: The intervals that the query names with a year, and relative intervals if the day of the question is
-            known.
+        days: The periods that the query is about: those that it names with a year, and all others if the day of the question
+            is known.
     """
 
     asks_when: bool
@@ -137,5 +137,5 @@ def question_of(query: str, own_day: int | None = None) -> Question:
         first_person=not language.first_person.isdisjoint(words),
         asks_assistant=any(map(folded.__contains__, language.addresses))
         and language.asks_assistant.search(folded) is not None,
-        days=tuple(explicit_days(folded, language) if own_day is None else days_named(folded, own_day, language)),
+        days=tuple(periods_asked(folded, own_day, date_language_of(words))),
     )

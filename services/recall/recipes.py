@@ -150,6 +150,7 @@ class Recipe:
         dense_weight: Weight of the dense arm in z-score fusion; the lexical arm has the rest.
         covered: Share of the query's weight in words from which the lexical arm has its full weight: below it, the best text
             shares little more than a stray word with the query. 0 for full weight always.
+        in_period: How many entries each arm adds from the periods that the query names.
         rules: Rules about sessions and speakers, None for none.
         turns: How turns of conversation are ranked among themselves, None if like everything else.
         evidence: What was measured.
@@ -164,6 +165,7 @@ class Recipe:
     rules: ConversationRules | None = None
     turns: ConversationWeights | None = None
     covered: float = 0.0
+    in_period: int = 0
     evidence: str = ""
 
     @property
@@ -215,6 +217,7 @@ ROBUST: Final = Recipe(
     dense_weight=0.6,
     rules=ConversationRules(previous=0.3, following=0.1, max_words=60, session=0.4, session_best=3, speaker=1.0),
     covered=0.4,
+    in_period=50,
     evidence="Development conversations: turn recall@10 .815, session recall@5 .888 (z-score fusion alone .709). Each "
     "rule removed costs, recall@10: neighbours .035, speaker .026, session .014; without the gate of 60 words chats "
     "of long messages get worse.",

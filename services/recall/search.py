@@ -5,7 +5,7 @@ Invariant: a pure function of index, scope and query; no ``await`` and no clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import Final, NamedTuple
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ...schemas.core.timestamps import DAY_MS
 from ...schemas.recall.operations import ArmShare, HitExplanation
 from ...schemas.recall.questions import QueryKind
+from ...schemas.text.dates import Days
 from ..index.arrays import Docs, place_among, union
 from ..index.entry_index import HotIndex
 from ..index.scope import RecallScope
@@ -154,6 +155,9 @@ def searched(
         dense = search_dense(index, scoped, query.vector, depth, usual)
     lanes = lexical.lane, dense.lane if dense is not None else EMPTY_LANE
     docs = candidates = union(lanes[0].docs, lanes[1].docs)
+    if recipe.in_period and query.of_turns.days:
+        best = _best_in(index, scoped, query.of_turns.days, lexical, dense, recipe.in_period)
+        docs = candidates = union(candidates, best)
     late = None
     if recipe.turns is not None:
         docs, around = with_next_turns(index, scoped, candidates, recipe.turns.max_words)
@@ -205,6 +209,37 @@ def searched(
         why = _explanations(docs, best, shares, lexical, lanes, bm25, vectors)
         hits = [hit._replace(explanation=own) for hit, own in zip(hits, why, strict=True)]
     return Searched(hits, docs, order, shares, static, context, vectors.cosine, lexical, dense, scoped)
+
+
+def _best_in(
+    index: HotIndex,
+    scoped: ScopedDocuments,
+    days: Sequence[Days],
+    lexical: LexicalResult,
+    dense: DenseResult | None,
+    wanted: int,
+) -> Docs:
+    """The best ``wanted`` entries of each arm among those of some periods, ascending: a date finds entries by itself."""
+    own = index.documents.ts_ms[: scoped.count]
+    inside = np.zeros(scoped.count, bool)
+    for period in days:
+        inside |= (own >= period.first * DAY_MS) & (own < (period.last + 1) * DAY_MS)
+    if scoped.mask is not None:
+        inside &= scoped.mask
+    docs = inside.nonzero()[0]
+    if len(docs) <= wanted:
+        return docs
+    words = lexical.scores_of(docs)
+    chosen = [docs[ranked(index.documents, docs, words, wanted)]]
+    if dense is not None and len(docs) <= MOST_IN_PERIOD:
+        near = np.nan_to_num(dense.scores_of(docs).weighted, nan=-1.0)
+        chosen.append(docs[ranked(index.documents, docs, near, wanted)])
+    best: Docs = np.unique(np.concatenate(chosen))
+    return best
+
+
+MOST_IN_PERIOD: Final = 4_096
+"""Entries of a period whose cosines are compared; a longer period says little about an entry."""
 
 
 def _scores(

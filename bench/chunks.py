@@ -38,8 +38,7 @@ from crew_journal.schemas.documents.tables import CHUNK_TEXTS, CHUNK_VECTORS, DO
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import Caller
-from crew_journal.services.documents.index import document_indexes
-from crew_journal.services.documents.search import DocumentSearch
+from crew_journal.services.documents.search import DocumentSearch, document_indexes
 from crew_journal.services.index.cache import HotCache
 from crew_journal.services.index.query_embedding import QueryEmbedder
 

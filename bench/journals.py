@@ -22,7 +22,7 @@ from bench.corpus import Corpus, random_units
 from bench.figures import say
 from bench.raw_nats import RawWriter
 from crew_journal.consumers.feed.messages import RawMessage
-from crew_journal.consumers.host.prepare import Parked
+from crew_journal.consumers.host.folding import Parked
 from crew_journal.schemas.core import headers as h
 from crew_journal.schemas.core.derived import OutgoingMessage, encode_vector
 from crew_journal.schemas.core.entry import JournalEntry

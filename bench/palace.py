@@ -35,7 +35,7 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.palace.exchange_filing import Filing
-from crew_journal.consumers.reacting.control_facts import encode_control
+from crew_journal.consumers.reacting.pull_reactor import encode_control
 from crew_journal.schemas.core.derived import OutgoingMessage
 from crew_journal.schemas.core.envelope import ChunkVectorDerived
 from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE, hash64
@@ -47,17 +47,15 @@ from crew_journal.schemas.facts.names import entity_id
 from crew_journal.schemas.models.events import EmbeddingsActivated, encode_chunk_vector
 from crew_journal.schemas.palace.events import DrawerFiled
 from crew_journal.schemas.palace.exchanges import Exchange, ExchangeTurn, Thresholds, exchanges_of
-from crew_journal.schemas.palace.graph_operations import TraverseRequest
-from crew_journal.schemas.palace.operations import PalaceRecipe, PalaceSearchRequest, WakeUpRequest
+from crew_journal.schemas.palace.operations import PalaceRecipe, PalaceSearchRequest, TraverseRequest, WakeUpRequest
 from crew_journal.schemas.palace.rules import drawer_id
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import Caller
 from crew_journal.services.index.cache import HotCache
 from crew_journal.services.index.query_embedding import QueryEmbedder
-from crew_journal.services.palace.near import NearDrawers
 from crew_journal.services.palace.reading import PalaceReading
-from crew_journal.services.palace.searching import DrawerSearch
+from crew_journal.services.palace.searching import DrawerSearch, NearDrawers
 from crew_journal.services.palace.tunnels import Navigation
 
 WORKSPACE: Final = "palace"

@@ -29,7 +29,7 @@ from crew_journal.services.journal.broker.config import Durability
 from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.journal.broker.streams import DeclaredStreams
 from crew_journal.services.journal.intake.append import Journal
-from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.journal.publishing import Writer
 
 CALLERS: Final = 256
 WIDE_WINDOW: Final = 1_024

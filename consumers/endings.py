@@ -1,6 +1,6 @@
 """Ends background tasks.
 
-``services/endings.py`` has the same function, because the two packages may not import each other, and ``schemas`` may
+``services/parts.py`` has the same function, because the two packages may not import each other, and ``schemas`` may
 not use asyncio.
 
 ``asyncio.wait_for`` of Python 3.11, which nats-py uses, sometimes swallows a cancellation that arrives together with

@@ -6,14 +6,34 @@ types with this prefix; the longest match counts.
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Final
 
-from .core.payload import SERVICE_ALONE, EntryTypeInfo, PublisherKind
-from .events import control_payloads
+from .. import schemas
+from .core.payload import SERVICE_ALONE, ControlPayload, EntryTypeInfo, PublisherKind
+
+# Finds the payload class of every control entry that the service publishes.
+#
+# Invariant: a class is found by its location alone: a module of ``schemas`` that is called ``events`` or lies in a
+# folder of that name. There is no list of classes.
+
+
+@cache
+def control_payloads() -> dict[str, type[ControlPayload]]:
+    """Entry type → its payload class, in the order of the types."""
+    root = Path(schemas.__path__[0])
+    for file in sorted(root.rglob("*.py")):
+        parts = file.relative_to(root).with_suffix("").parts
+        if "events" in parts and parts[-1] != "__init__":
+            importlib.import_module(".".join((schemas.__name__, *parts)))
+    own = (model for model in ControlPayload.__subclasses__() if model.__module__.startswith(schemas.__name__))
+    return {model.ENTRY_TYPE: model for model in sorted(own, key=lambda model: model.ENTRY_TYPE)}
+
 
 _DECIDING: Final = frozenset({PublisherKind.SERVICE, PublisherKind.OPERATORS})
 _RESERVED: Final = EntryTypeInfo(group="control", publisher=PublisherKind.RESERVED)

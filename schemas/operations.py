@@ -14,7 +14,6 @@ from .learning import operations as learning
 from .models import operations as models
 from .operate import operations as operate
 from .operators import operations as operators
-from .palace import graph_operations as palace_graph
 from .palace import operations as palace
 from .recall import operations as recall
 from .relations import operations as relations
@@ -32,7 +31,6 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *context.OPERATIONS,
     *facts.OPERATIONS,
     *palace.OPERATIONS,
-    *palace_graph.OPERATIONS,
     *learning.OPERATIONS,
     *operators.OPERATIONS,
     *sweeps.OPERATIONS,

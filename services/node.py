@@ -21,9 +21,8 @@ from ..schemas.models.events import ModelKind
 from ..schemas.settings import MIN_SEQ_WAIT_S, Settings
 from ..schemas.text.analyzer import Analyzer
 from .desk import Caller
-from .journal.intake.append import Journal
-from .journal.intake.decisions import DecisionFields
-from .journal.publishing.writer import Writer
+from .journal.intake.append import DecisionFields, Journal
+from .journal.publishing import Writer
 
 if TYPE_CHECKING:
     from .documents.search import RecordSearch

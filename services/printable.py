@@ -6,7 +6,12 @@ the text after it or hide itself.
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from ..schemas.core.errors import InvalidQuery
+from ..schemas.core.timestamps import format_ts, parse_ts
 
 JOINERS: Final = "\u200c\u200d"
 """Not printable by Unicode, but Persian and the emoji of families are unreadable without them."""
@@ -23,3 +28,49 @@ def safe(text: object, keep: str = "") -> str:
         return plain
     kept = JOINERS + keep
     return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode("ascii") for c in plain)
+
+
+# Times as a person writes them: ``2h`` ago, a day without a time, or RFC 3339.
+
+
+UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])\Z")
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
+_BARE: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?\Z")
+
+
+def span_of(text: str) -> timedelta | None:
+    """The time span in a text such as ``90s``, ``30m``, ``2h``, ``7d`` or ``4w``; None if it is not a time span.
+
+    Raises:
+        OverflowError: If it is too long.
+    """
+    match = _SPAN.match(text)
+    return None if match is None else timedelta(**{UNITS[match[2]]: int(match[1])})
+
+
+def moment_of(text: str, field: str, now: datetime | None = None, *, end: bool = False) -> str:
+    """An RFC 3339 time.
+
+    Args:
+        text: ``90s``, ``30m``, ``2h``, ``7d`` or ``4w`` ago; a day, or a day and a time without an offset, in UTC.
+        field: The name of the field or option, for the error.
+        now: The time that "ago" counts from; the clock if absent.
+        end: Whether a day means its last millisecond, not its first.
+
+    Raises:
+        InvalidQuery: If the text has none of the three forms, or the time does not exist.
+    """
+    try:
+        if (ago := span_of(text)) is not None:
+            return format_ts((now or datetime.now(UTC)) - ago)
+        if _DAY.match(text) or _BARE.match(text):
+            moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
+            last = timedelta(days=1, milliseconds=-1) if end and _DAY.match(text) else timedelta()
+            return format_ts(moment + last)
+        parse_ts(text)
+    except (ValueError, OverflowError):
+        raise InvalidQuery(
+            f"{field}: not a time", hint="write it like 2h (ago), 2026-11-21 or 2026-11-21T09:30:00Z", field=field
+        ) from None
+    return text

@@ -12,8 +12,7 @@ from ...schemas.access.events import AgentRegistered, CrewRegistered
 from ...schemas.access.tables import AGENTS, AGENTS_PROJECTION, CREWS, AgentRow, CrewRow
 from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.table import Tables
-from ..folds.history import succeed
-from ..folds.payloads import decisions, json_text
+from ..folds.payloads import decisions, json_text, succeed
 from ..projection import Batch, FoldTransaction
 
 

@@ -25,7 +25,7 @@ from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION, FULLTEXT_PROJ
 from ...schemas.relations.tables import RELATIONS_PROJECTION
 from ...schemas.standing.tables import LIVE_PRIORITIES, STANDINGS_PROJECTION
 from ...schemas.sweeps.rules import COMPACTION, Sweep
-from ..reacting.control_facts import encode_control
+from ..reacting.pull_reactor import encode_control
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 
 _SECOND_MS: Final = 1_000

@@ -33,8 +33,7 @@ from ..feed.messages import RawMessage, in_parts
 from ..projection import Batch, Projection
 from .admission import ADMISSION_DDL, ADMISSION_TABLE, ADMISSION_VERSION, AdmissionView, IdentityIndex
 from .faults import PARKINGS_DDL, PARKINGS_TABLE, FoldingStopped
-from .folding import BatchFolder
-from .prepare import Parked, Prepared, in_order, prepare
+from .folding import BatchFolder, Parked, Prepared, in_order, prepare
 from .store import ViewStore
 from .transaction import (
     CHECKPOINT_DDL,

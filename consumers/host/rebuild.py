@@ -27,12 +27,11 @@ from ...schemas.core.table import Tables
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES, REPLAY_BATCH_MESSAGES
 from ..projection import Projection
 from .admission import AdmissionView
-from .bulk import Progress, ReplaySource, fold_range
+from .bulk import Lack, Progress, ReadAccount, RebuildRefused, ReplaySource, explained, fold_range, lack_of
 from .faults import PARKINGS_TABLE, REBUILD_SUFFIX, forget_strikes
-from .gaps import Lack, ReadAccount, RebuildRefused, explained, lack_of
+from .folding import Parked
 from .host import Host
 from .opening import stamp
-from .prepare import Parked
 from .store import ViewStore
 from .transaction import digest_queries, digested_parts, forget, read_checkpoints, transaction, write_checkpoints
 

@@ -33,8 +33,7 @@ from ...schemas.entries.events import EXPLANATIONS
 from ...schemas.entries.tables import ARCHIVED, ENTRIES, ENTRIES_PROJECTION
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES
 from .admission import ADMISSION_TABLE
-from .bulk import Progress, ReplaySource, fold_range
-from .gaps import EXPLAINING, Explained, explained, explained_by, without_erased
+from .bulk import EXPLAINING, Explained, Progress, ReplaySource, explained, explained_by, fold_range, without_erased
 from .host import Host
 from .opening import AHEAD, DAMAGED
 from .rebuild import BEFORE_LOSS, beside

@@ -57,7 +57,7 @@ from ...schemas.sweeps.rules import CONSOLIDATION, Sweep
 from ...schemas.text.analyzer import Analyzer, tokens_of
 from ...schemas.text.injection import finding_in
 from ...schemas.text.secrets import find_secrets
-from ..reacting.control_facts import FactFields
+from ..reacting.pull_reactor import FactFields
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 from .daily_logs import LogsFound, consolidated_logs
 from .prompt import MIN_EVIDENCE, ProposedRules, cited, question

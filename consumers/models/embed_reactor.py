@@ -35,8 +35,7 @@ from ...schemas.models.events import ReindexRequested
 from ...schemas.models.rules import FIRST, POLICIES
 from ...schemas.settings import EMBED_BATCH
 from ..feed.jetstream import EMBED_ACK_PENDING
-from ..reacting.backoff import doubled
-from ..reacting.durable import Durable
+from ..reacting.pull import Durable, doubled
 from ..reacting.pull_reactor import PullLimits, PullReactor
 from ..reactor import Reactor, ReactorContext, ReactorStatus
 from .embed_batch import (

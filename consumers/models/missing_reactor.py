@@ -46,10 +46,9 @@ from ...schemas.models.tables import VECTORS_PROJECTION, active_in, read_active_
 from ...schemas.palace.events import DrawerFiled, DrawerRestored
 from ...schemas.sweeps.rules import INDEX, Sweep
 from ...schemas.texts import TEXT_KINDS
-from ..reacting.backoff import doubled
-from ..reacting.durable import Remaining, remaining
+from ..reacting.pull import Remaining, doubled, remaining
+from ..reacting.pull_reactor import ViewsLimits, ViewsReactor
 from ..reacting.sweeping import SweepReactor, Swept, Tick
-from ..reacting.views_reactor import ViewsLimits, ViewsReactor
 from .embed_batch import TEXTS_VERSION, Embedded, Failed, Missing, embed_in_pieces
 from .embed_reactor import EmbedReactor, durable_name
 from .missing_rows import (

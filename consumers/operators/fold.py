@@ -41,8 +41,7 @@ from ...schemas.operators.tables import (
     OperatorProfileRow,
     OperatorTurnRow,
 )
-from ..folds.history import succeed
-from ..folds.payloads import decisions
+from ..folds.payloads import decisions, succeed
 from ..projection import Batch, Folds, FoldTransaction
 
 _OF_KEY: Final[Tables] = (OPERATOR_PROFILES, OPERATOR_CONSENTS, OPERATOR_FORGOTTEN, OPERATOR_NAMES)

@@ -47,7 +47,7 @@ from ...schemas.palace.tables import DRAWER_CENTROIDS, DRAWER_TEXTS, DRAWERS, DR
 from ...schemas.text.marks import agree, marks_by_kind
 from ..models.embed_batch import EmbeddableText, Embedded, embed_in_pieces
 from ..models.missing_rows import known
-from ..reacting.control_facts import encode_control
+from ..reacting.pull_reactor import encode_control
 
 # Reads of the hot path of the palace: turns of conversations, and drawers with their vectors.
 

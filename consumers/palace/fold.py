@@ -60,8 +60,7 @@ from ...schemas.sweeps.events import SweepTicked
 from ...schemas.sweeps.rules import DECAY
 from ...schemas.text import analyzer as text
 from ...schemas.text.analyzer import Analyzer
-from ..folds.history import succeed
-from ..folds.payloads import payload_of
+from ..folds.payloads import payload_of, succeed
 from ..folds.words import chunk_terms
 from ..projection import Batch, Folds, FoldTransaction
 

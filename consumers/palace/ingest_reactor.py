@@ -32,7 +32,7 @@ from ...schemas.palace.events import PalaceIngestAsked
 from ...schemas.palace.exchanges import QUIET_MS, Exchange, Thresholds, exchanges_of
 from ...schemas.settings import Settings
 from ..feed.messages import position_of
-from ..reacting.views_reactor import ViewsLimits, ViewsReactor
+from ..reacting.pull_reactor import ViewsLimits, ViewsReactor
 from ..reactor import ReactorStatus
 from .exchange_filing import NEEDS, Filing, filing_chat, seqs_of_turns, turns_around, turns_since
 

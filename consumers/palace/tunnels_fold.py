@@ -10,7 +10,7 @@ from typing import ClassVar
 from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.table import Tables
 from ...schemas.palace.events import TunnelCreated, TunnelDeleted, TunnelFollowed
-from ...schemas.palace.graph import Use, followed
+from ...schemas.palace.rules import Use, followed
 from ...schemas.palace.tables import TUNNELS, TUNNELS_PROJECTION, new_row
 from ..folds.payloads import decisions
 from ..projection import Batch, FoldTransaction

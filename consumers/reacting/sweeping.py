@@ -34,9 +34,7 @@ from ...schemas.entries.tables import ENTRIES
 from ...schemas.sweeps.events import SweepFinished, SweepTicked
 from ...schemas.sweeps.rules import Sweep
 from ..feed.jetstream import SWEEP_ACK_PENDING
-from .control_facts import FactFields
-from .pull_reactor import places
-from .views_reactor import ViewsLimits, ViewsReactor
+from .pull_reactor import FactFields, ViewsLimits, ViewsReactor, places
 
 FILTER_SUBJECTS: Final = (f"{Family.CONTROL.value}.*.{SweepTicked.ENTRY_TYPE}",)
 _ERROR_CHARS: Final = 500

@@ -43,9 +43,8 @@ from ...schemas.settings import CONTRADICTION_CANDIDATES, JUDGE_TIMEOUT_S, SIMIL
 from ...schemas.standing.tables import LIVE_PRIORITIES
 from ..feed.jetstream import LINK_ACK_PENDING
 from ..feed.messages import position_of
-from ..reacting.backoff import doubled
-from ..reacting.pull import deliveries
-from ..reacting.views_reactor import ViewsLimits, ViewsReactor
+from ..reacting.pull import deliveries, doubled
+from ..reacting.pull_reactor import ViewsLimits, ViewsReactor
 from ..reactor import ReactorContext, ReactorStatus
 from .judge import LINK, ChatJudge, Judge, confirmed
 

@@ -26,8 +26,7 @@ from ...schemas.standing.tables import (
     SupersessionRow,
     ValidityRow,
 )
-from ..folds.history import end, succeed
-from ..folds.payloads import decisions
+from ..folds.payloads import decisions, end, succeed
 from ..projection import Batch, FoldTransaction
 
 

@@ -7,8 +7,7 @@ from typing import Annotated, Final, NamedTuple
 from ..core.table import Default, Ms, Seq, Table
 from ..core.texts import TextKind, text_table
 from .events import TunnelCreated
-from .graph import FIRST_STABILITY, FIRST_STRENGTH
-from .rules import DECAY_FACTOR, DECAY_FLOOR
+from .rules import DECAY_FACTOR, DECAY_FLOOR, FIRST_STABILITY, FIRST_STRENGTH
 
 DRAWERS_PROJECTION: Final = "drawers"
 

@@ -1,6 +1,6 @@
 """Second stage of the classifier: finds the type of a chat message by cues of everyday language.
 
-The contract's classifier (``classifier.py``) needs two markers of a type and calls nearly every message of a chat
+The contract's classifier (``palace/exchanges.py``) needs two markers of a type and calls nearly every message of a chat
 ``general``. This stage decides only for texts that the first stage calls ``general``. It knows the types of the first
 stage, ``fact``, ``task``, and ``CHATTER``: greetings, thanks, jokes, small talk and questions that say nothing
 themselves.

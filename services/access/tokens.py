@@ -10,9 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -25,6 +30,9 @@ from ...schemas.catalogue import why_not_granted
 from ...schemas.core.entry import ActorType
 from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.errors import (
+    BrokerError,
+    BrokerNotOurs,
+    BrokerUnavailable,
     CrewJournalError,
     InvalidQuery,
     NotAllowed,
@@ -38,15 +46,209 @@ from ...schemas.core.ids import SYSTEM_WORKSPACE, uuid7_hex
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.ports import CommittedBatch, ViewReader
 from ...schemas.core.principal import Principal, Role
+from ...schemas.core.subjects import INGEST_SUBJECTS, ingest_subject
 from ...schemas.core.timestamps import format_ms, to_ms
 from ...schemas.entries.tables import ADMISSION_PROJECTION
 from ...schemas.settings import MIN_SEQ_WAIT_S
+from ..data_dir import make_private
 from ..desk import Caller
+from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.config import MAX_PAYLOAD, AgentUser
-from ..journal.intake.recorder import Recorder
+from ..journal.intake.append import Recorder
 from ..node import Answers, Node
-from .nats_access import NatsUsers, bcrypt_hash, broker_not_ours, nats_user
-from .owner_token import OWNER_TOKEN_FILE, is_token, mint_token, token_hash
+from ..parts import Part, end_task
+
+# The text of tokens, and the owner's token of a data directory.
+#
+# Invariants: a token is 256 random bits, so a plain SHA-256 of it is as safe as a slower hash. The file is readable
+# only by its owner from the start, and after a crash it is complete or absent.
+
+
+OWNER_TOKEN_FILE: Final = "admin.token"
+_RANDOM_BYTES: Final = 32
+_TOKEN: Final = re.compile(r"cj_[A-Za-z0-9_-]{43}\Z", re.ASCII)
+_PRIVATE: Final = 0o600
+
+
+def is_token(text: str) -> bool:
+    """Whether ``text`` has the form of a token."""
+    return bool(_TOKEN.match(text))
+
+
+def mint_token() -> str:
+    """``cj_`` and 43 characters of ``[A-Za-z0-9_-]``: 256 random bits."""
+    return "cj_" + secrets.token_urlsafe(_RANDOM_BYTES)
+
+
+def token_hash(plaintext: str) -> str:
+    """Hex SHA-256; with 256 random bits, a salt or a slow hash adds nothing."""
+    return hashlib.sha256(plaintext.encode()).hexdigest()
+
+
+def ensure_owner_token(data_dir: Path, minted: Callable[[str], None] = lambda _token: None) -> str:
+    """The owner's token of this data directory; generated at the first start into a file that only its owner can read.
+
+    Args:
+        data_dir: The directory.
+        minted: Called with a new token before its file appears.
+
+    Raises:
+        NotAllowed: If it is not a file, others could read it, or it does not hold a token.
+    """
+    path = data_dir / OWNER_TOKEN_FILE
+    with contextlib.suppress(FileExistsError):
+        make_private(data_dir)
+        fresh = data_dir / f".{OWNER_TOKEN_FILE}.{secrets.token_hex(8)}"
+        token = mint_token()
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as file:
+            file.write(token + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            if not os.path.lexists(path):
+                minted(token)
+            os.link(fresh, path)  # atomic, and never overwrites an existing token
+        finally:
+            fresh.unlink()
+    if not path.is_file():
+        raise NotAllowed(f"{path} is not a file", hint="move it away; the next start writes a new token there")
+    if path.stat().st_mode & ~_PRIVATE & 0o777:
+        raise NotAllowed(f"{path} can be read by others", hint=f"chmod 600 {path}, or delete it for a new token")
+    token = path.read_text("ascii", errors="replace").strip()
+    if not _TOKEN.match(token):
+        raise NotAllowed(f"{path} holds no token", hint="delete it; the next start writes a new one")
+    return token
+
+
+# Keeps the managed broker's users for agents equal to the tokens in the journal.
+#
+# Invariants: every user has a valid token and can use only the subject of its workspace, crew and agent. The password
+# is the token itself; the broker gets a bcrypt hash of it. A change that the broker refuses is retried until it is
+# accepted.
+
+
+BCRYPT_ROUNDS: Final = 4
+"""Minimum cost of bcrypt: a token of 256 random bits needs no slow hash, and the server computes it at each connection
+(1 ms).
+"""
+RETRY_S: Final = 2.0
+"""Seconds until a refused change is retried."""
+SETTLE_S: Final = 40.0
+"""Seconds to wait for a change: two reloads of at most 15 s, or a server that is restarting; usually 50 ms."""
+
+_log = structlog.get_logger(__name__)
+
+
+def bcrypt_hash(token: str) -> str:
+    """The hash of a token that nats-server gets; takes 1 ms."""
+    import bcrypt  # imported late, because only this function needs it
+
+    return bcrypt.hashpw(token.encode(), bcrypt.gensalt(BCRYPT_ROUNDS)).decode()
+
+
+def nats_user(bound: Principal, hashed: str) -> AgentUser:
+    """The NATS user of an agent's token, which has a workspace and an agent.
+
+    Raises:
+        pydantic.ValidationError: If it has not.
+    """
+    named = {"name": bound.token_id, "bcrypt": hashed, "workspace_id": bound.workspace_id}
+    return AgentUser.model_validate({**named, "agent_id": bound.agent_id, "crew_id": bound.crew_id})
+
+
+def broker_not_ours(bound: Principal) -> BrokerNotOurs:
+    """The error for a node with ``--nats``, which cannot create NATS users; it says how to configure the broker instead."""
+    subject = ingest_subject(str(bound.workspace_id), bound.crew_id, str(bound.agent_id))
+    agent = (
+        f'AGENT-{bound.agent_id}: {{users: [{{user: {bound.agent_id}, password: "BCRYPT HASH", permissions: '
+        f'{{publish: "{subject}", subscribe: "_INBOX.>"}}}}], '
+        f'imports: [{{service: {{account: JOURNAL, subject: "{subject}"}}}}]}}'
+    )
+    return BrokerNotOurs(
+        "the broker is not this node's own (--nats), so it cannot be given users",
+        hint=f"put under accounts in its configuration: {agent}; JOURNAL is the account of the journal, with exports: "
+        f'[{{service: "{INGEST_SUBJECTS}"}}]; reload it twice',
+        field="nats",
+    )
+
+
+class NatsUsers(Part):
+    """Keeps the users of a running managed broker equal to the wanted users."""
+
+    def __init__(self, broker: ManagedBroker, *, retry_s: float = RETRY_S, settle_s: float = SETTLE_S) -> None:
+        self._broker = broker
+        self._retry_s = retry_s
+        self._settle_s = settle_s
+        self._wanted: tuple[AgentUser, ...] = broker.agent_users
+        self._due = asyncio.Event()
+        self._told = asyncio.Condition()
+        self._trouble = ""
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where agents connect, ``nats://host:port``."""
+        return self._broker.url
+
+    def want(self, users: Sequence[AgentUser]) -> None:
+        """Set the wanted users; the broker is reloaded in the background."""
+        self._wanted = tuple(sorted(users, key=lambda user: user.name))
+        self._due.set()
+
+    async def start(self) -> None:
+        """Send the current users to the broker, then follow changes.
+
+        Raises:
+            BrokerError: If it refuses.
+        """
+        await self._tell()
+        self._task = asyncio.create_task(self._follow(), name="nats-users")
+
+    async def stop(self) -> None:
+        """Stop following changes."""
+        task, self._task = self._task, None
+        if task is not None:
+            await end_task(task)
+
+    async def settled(self, name: str) -> None:
+        """Return once the broker has added or removed the user ``name``, as wanted.
+
+        Raises:
+            BrokerUnavailable: If that takes too long; attempts continue.
+        """
+        try:
+            async with asyncio.timeout(self._settle_s), self._told:
+                await self._told.wait_for(lambda: _named(self._wanted, name) == _named(self._broker.agent_users, name))
+        except TimeoutError:
+            raise BrokerUnavailable(
+                f"nats-server did not take {name} within {self._settle_s:g} s: {self._trouble or 'it is busy'}",
+                hint="it is sent again until the server takes it; see crew-journal status",
+            ) from None
+
+    async def _follow(self) -> None:
+        while True:
+            await self._due.wait()
+            try:
+                await self._tell()
+            except (BrokerError, OSError) as error:  # OSError: our own files, a full disk
+                self._trouble = str(error)
+                self._due.set()
+                _log.error("nats_users.not_told", error=str(error), retry_in_s=self._retry_s)
+                await asyncio.sleep(self._retry_s)
+
+    async def _tell(self) -> None:
+        self._due.clear()
+        wanted = self._wanted
+        if wanted != self._broker.agent_users:
+            await self._broker.set_agent_users(wanted)
+        self._trouble = ""
+        async with self._told:
+            self._told.notify_all()
+
+
+def _named(users: Sequence[AgentUser], name: str) -> AgentUser | None:
+    return next((user for user in users if user.name == name), None)
+
 
 # Reads tokens from the view ``tokens``: valid tokens, and records for lists.
 

@@ -18,19 +18,15 @@ from ...schemas.core.errors import EntryConflict, NotFound
 from ...schemas.core.grants import USER
 from ...schemas.core.ids import slug_of
 from ...schemas.core.timestamps import parse_ts
-from ..client.project import settings_text
-from ..client.trust import Trusted
-from ..client.trust import trust as trust_place
-from ..client.trust import untrust as untrust_place
-from ..printable import safe
-from ..times import span_of
+from ..client.project import Trusted, settings_text
+from ..client.project import trust as trust_place
+from ..client.project import untrust as untrust_place
+from ..printable import safe, span_of
 from .commands import Argument, CommandGroup, Option
-from .completing import complete_role
 from .connection import client
-from .options import Json, Where
+from .options import Fields, Json, Where, complete_role
 from .output import print_pairs, say, show
 from .printers import minute, print_fields, print_registered
-from .request_options import Fields
 
 workspaces = CommandGroup(
     help="""Workspaces and their settings, for OWNER and ADMIN.

@@ -24,10 +24,9 @@ from ...schemas.standing.operations import RESTORE
 from .commands import Argument, Option
 from .connection import ANY_PORT, OWNER_TOKEN_FILE, SIGNS, Target, client, local_runtime, sync_client
 from .logs import configure_logging
-from .options import Json, Where, settings_from
+from .options import Fields, Json, Where, settings_from
 from .output import counted, emit, plain, progress_bar, say, show, size_text
 from .printers import PRINTERS
-from .request_options import Fields
 
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
@@ -154,7 +153,7 @@ def _restored(file: Path, data_dir: Path) -> dict[str, Any]:
 
 
 async def _restore(settings: Settings, file: Path, manifest: Manifest, digest: str) -> int:
-    from ..client.trust import claim_journal
+    from ..client.project import claim_journal
     from ..data_dir import keep_subject_key, lock
     from ..journal.broker.broker import ManagedBroker
     from ..journal.broker.connection import connect

@@ -19,11 +19,9 @@ from ...schemas.documents.bundles import MAX_BYTES, MAX_FILES
 from ...schemas.documents.operations import EXPORT_BUNDLE, IMPORT_BUNDLE
 from .commands import Argument, CommandGroup
 from .connection import client
-from .foreign_files import LeftOut, file_at, files_of, shown
-from .foreign_json import TEXT, ValuePlace, values_of
-from .options import Json, Where
+from .foreign_files import TEXT, LeftOut, ValuePlace, file_at, files_of, shown, values_of
+from .options import Fields, Json, Where
 from .output import print_table, say, show
-from .request_options import Fields
 
 if TYPE_CHECKING:
     from ...schemas.documents.operations import BundleAnswer

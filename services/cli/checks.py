@@ -217,8 +217,7 @@ def check_ollama(settings: Settings, where: Where) -> Iterator[CheckFinding]:
 
 def check_endpoint(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """Check that the OpenAI-compatible endpoint, if one is set, answers and has the model."""
-    from ...consumers.adapters.openai import OpenAiEmbedder
-    from ...consumers.adapters.served import Endpoint
+    from ...consumers.adapters.served import Endpoint, OpenAiEmbedder
 
     endpoint = Endpoint(settings.embed_base_url, settings.embed_api_key)
     if endpoint.url is not None or settings.embedder == "openai":

@@ -16,7 +16,7 @@ import click
 
 from ...schemas.core.errors import DataDirBusy
 from ..client.find import data_dir_of
-from ..client.trust import consents_folder
+from ..client.project import consents_folder
 from .commands import Argument, Option
 from .configuration import config_file
 from .connection import SIGNS

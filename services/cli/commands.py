@@ -1,6 +1,6 @@
 """Builds click commands from functions: an annotated parameter becomes an option or argument.
 
-A group of options is one parameter: a dataclass, or the fields of an operation's request (``request_options.Fields``).
+A group of options is one parameter: a dataclass, or the fields of an operation's request (``options.Fields``).
 Invariant: a command's parameters are read when the command is used, so that ``--help`` of another command is not slowed
 down.
 """

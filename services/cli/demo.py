@@ -22,11 +22,11 @@ from ..client.isolation import CLI_MODULE, isolated_python
 from ..data_dir import write_private
 from .configuration import environment_elsewhere
 from .connection import Target, owner_token, sync_client
+from .embeddings import wait_for_vectors
 from .operate import follow
 from .options import FALLBACK_DATA_DIR, Embedder, Json
 from .output import emit, plain, say
 from .recall import print_recall
-from .vectors import wait_for_vectors
 
 # The sample journal: a few weeks of a fictional crew, so that a new journal has something to recall.
 

@@ -24,8 +24,7 @@ from ...schemas.documents.rules import AGENT_TOTAL_BYTES
 from ...schemas.documents.tables import CHUNK_TEXTS, DOCUMENTS
 from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in
-from ..documents.index import DocumentIndex
-from ..documents.search import find_chunks
+from ..documents.search import DocumentIndex, find_chunks
 from ..index.arrow import Written
 from ..index.shelf import TEXT_COLUMNS
 from ..recall.asking import query_of

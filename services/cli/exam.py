@@ -27,7 +27,7 @@ from ...schemas.core.errors import FieldProblem, InvalidEntry
 from ...schemas.core.limits import DEFAULT_WORKSPACE, RECALL_K_MAX
 from ...schemas.recall.operations import ASKED_UNKNOWN, ENTRIES_ALONE, INJECT, Mode, RecallRequest
 from .connection import ANY_PORT, Target, async_client, local_runtime
-from .foreign_json import bounded_lines
+from .foreign_files import bounded_lines
 from .importing.command import ImportOptions, import_file
 from .importing.lines import MAX_LINE_BYTES, Line, json_object_of, read_batches
 from .options import Where, settings_from

@@ -16,8 +16,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import click
 
-from ..printable import safe
-from ..times import moment_of
+from ..printable import moment_of, safe
 from .commands import Argument, Option
 from .connection import client
 from .options import Json, MinSeq, Where, Workspace, json_object, json_value

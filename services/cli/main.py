@@ -25,7 +25,7 @@ from .contexts import config, contexts
 from .demo import demo
 from .embeddings import app as embeddings
 from .embeddings import embedder
-from .evaluate import evaluate
+from .evaluate import evaluate, provider_parity
 from .forgetting import forget
 from .importing.command import import_command
 from .journal import export, get, list_entries, publish, schema, tail
@@ -33,14 +33,12 @@ from .mcp import mcp
 from .memory import memory
 from .mirror.command import mirror
 from .operate import dlq, rebuild, status, verify
-from .options import Json, Where
+from .options import Fields, Json, Where, is_argument
 from .output import show
 from .printers import PRINTERS, health, knowledge, layered, operators, palace, print_fields
-from .provider_parity import provider_parity
 from .recall import recall
-from .request_options import Fields, is_argument
 from .run import new_app, run
-from .sidecar.command import sidecar
+from .sidecar import sidecar
 from .up import up
 from .work import work
 

@@ -17,8 +17,7 @@ from ...schemas.core.errors import CrewJournalError, NotFound
 from ..client.find import ServiceAddress, find
 from ..client.isolation import CLI_MODULE, isolated_python
 from ..client.mcp_proxy import Proxy, Unreachable
-from ..client.project import project_of
-from ..client.trust import claim_journal
+from ..client.project import claim_journal, project_of
 from .commands import Option
 from .configuration import environment_elsewhere
 from .options import Json, Where

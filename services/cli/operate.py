@@ -24,11 +24,9 @@ from ...schemas.core.errors import (
 from ...schemas.operate.operations import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
 from ..printable import safe
 from .commands import Argument, CommandGroup, Option
-from .completing import complete_view
 from .connection import client
-from .options import Json, Where
+from .options import Fields, Json, Where, complete_view
 from .output import age, counted, emit, plain, print_pairs, progress_bar, say, show, size_text
-from .request_options import Fields
 
 # ``status`` on one screen: problems with their start times first, then a line for each part.
 

@@ -15,10 +15,9 @@ from ...schemas.health.operations import HEALTH
 from ..printable import safe
 from .commands import CommandGroup, Option
 from .connection import client
-from .options import Json, Where
+from .options import Fields, Json, Where
 from .output import counted, flat, listing, print_pairs, print_table, print_text, say, say_warnings, show, who_of
-from .palace_import.command import palace_import
-from .request_options import Fields
+from .palace_import import palace_import
 
 # How people see facts, procedures and episodes of layered memory, and assembled contexts.
 

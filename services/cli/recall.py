@@ -16,9 +16,8 @@ from ...schemas.recall.operations import NO_VECTORS, RENDER
 from ..printable import safe
 from .commands import Option
 from .connection import client
-from .options import Embedder, Json, Where
+from .options import Embedder, Fields, Json, Where
 from .output import age, counted, print_folded, say, show, who_of
-from .request_options import Fields
 
 _MARGIN: Final = "    "
 _VALID: Final = {"valid_from": "from", "valid_to": "to"}

@@ -141,12 +141,11 @@ async def _work(chosen: dict[str, Any], broker: Broker, settings: Settings, *, a
 
 
 async def _context(broker: Broker, settings: Settings, stack: AsyncExitStack) -> ReactorContext:
-    from ...consumers.adapters.choose import choose_embedder
-    from ...consumers.adapters.outcome import ObservedEmbedder
+    from ...consumers.adapters.choose import ObservedEmbedder, choose_embedder
     from ...consumers.adapters.served import Endpoint
     from ...consumers.reactor import ReactorContext
     from ..journal.broker.connection import connect
-    from ..journal.publishing.writer import Writer
+    from ..journal.publishing import Writer
 
     client = await connect(broker.url, broker.user, broker.password, "crew-journal-work")
     stack.push_async_callback(client.close)

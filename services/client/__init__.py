@@ -10,18 +10,18 @@ from importlib import import_module
 TYPE_CHECKING = False  # not imported from typing, because a file typing.py in the caller's folder would run
 
 if TYPE_CHECKING:
-    from ...schemas.context.stripping import strip_injected as strip_injected
-    from ...schemas.context.stripping import strip_nudges as strip_nudges
-    from ...schemas.context.stripping import strip_recalled_memory as strip_recalled_memory
+    from ...schemas.context.nudges import strip_injected as strip_injected
+    from ...schemas.context.nudges import strip_nudges as strip_nudges
+    from ...schemas.context.nudges import strip_recalled_memory as strip_recalled_memory
     from .aio import AsyncCrewJournal as AsyncCrewJournal
     from .generated_sync import CrewJournal as CrewJournal
 else:
     _PLACES = {
         "AsyncCrewJournal": ".aio",
         "CrewJournal": ".generated_sync",
-        "strip_injected": "...schemas.context.stripping",
-        "strip_nudges": "...schemas.context.stripping",
-        "strip_recalled_memory": "...schemas.context.stripping",
+        "strip_injected": "...schemas.context.nudges",
+        "strip_nudges": "...schemas.context.nudges",
+        "strip_recalled_memory": "...schemas.context.nudges",
     }
 
     def __getattr__(name: str) -> object:

@@ -54,7 +54,7 @@ def main(argv: list[str] | None = None, name: str = "crew-journal-client") -> in
 
 def _consent(verb: str, path: Path) -> int:
     from ...schemas.core.errors import CrewJournalError
-    from .trust import trust, untrust
+    from .project import trust, untrust
 
     try:
         chosen = (trust if verb == "trust" else untrust)(path)

@@ -2,7 +2,7 @@
 
 Invariant: nothing is read at import; unless given explicitly, a token is used only with a URL from the same source, so
 that it is not sent to a different service. A data directory that was not named is used only if a person trusts it
-(``trust``).
+(``project``).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def data_dir_of(named: str | os.PathLike[str] | None) -> Path:
     """
     if named is not None and os.fspath(named):
         return Path(named)
-    from .trust import check_journal
+    from .project import check_journal
 
     folder = Path(DEFAULT_DATA_DIR)
     check_journal(folder)
@@ -104,7 +104,7 @@ def running(folder: Path) -> Running | None:
             owner token.
     """
     from ..data_dir import read_owner_token, read_running
-    from .trust import is_noted
+    from .project import is_noted
 
     known = read_running(folder)
     if known is not None and is_noted(folder) and not known.is_sealed_by(read_owner_token(folder)):

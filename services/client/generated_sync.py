@@ -17,11 +17,30 @@ from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
 from ...schemas.core.errors import Unavailable
 from ...schemas.core.limits import ATOMIC_BATCH, LIST_LIMIT_MAX
 from ...schemas.core.operation import Operation
-from .core import TIMEOUT_S, HttpRequest, checked, entry_path, object_of, params_of, pause_after, present, request_of
+from .core import (
+    TAIL_SILENCE_S,
+    TIMEOUT_S,
+    Entry,
+    HttpRequest,
+    Lines,
+    Tail,
+    body_of,
+    checked,
+    checked_size,
+    encoded,
+    encoded_batch,
+    entry_path,
+    in_batches,
+    object_of,
+    params_of,
+    pause_after,
+    places_from,
+    present,
+    record_of,
+    request_of,
+)
 from .find import find
 from .generated import Operations
-from .streams import TAIL_SILENCE_S, Lines, Tail, record_of
-from .submitting import Entry, body_of, checked_size, encoded, encoded_batch, in_batches, places_from
 
 _A = TypeVar("_A", bound=BaseModel)
 

@@ -43,10 +43,9 @@ from ...schemas.relations.tables import RELATIONS
 from ...schemas.standing.operations import State
 from ...schemas.standing.tables import IMPORTANCE, RETRACTIONS, SUPERSESSIONS
 from ..desk import Caller
-from ..documents.addressing import check_own
+from ..documents.addressing import SearchedOwners, check_own
 from ..documents.learned import NOW, CrewLearning, Opener, PromptLearning
 from ..documents.owned import OwnedDocuments, Past
-from ..documents.scopes import SearchedOwners
 from ..documents.search import DocumentSearch
 from ..entries.rows import JOURNAL_SOURCE, SELECT_LIST, StoredEntry, add_marks
 from ..kept import KeptValues, changes_of, in_thread

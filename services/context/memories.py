@@ -49,8 +49,7 @@ from ..entries.filters import EntryFilters
 from ..entries.rows import EntryPage, StoredEntry
 from ..kept import KeptValues
 from ..node import Node
-from ..palace.drawer_index import UNREAD, DrawerUses, HotDrawer
-from ..palace.rows import DrawerReader
+from ..palace.drawer_index import UNREAD, DrawerReader, DrawerUses, HotDrawer
 from ..palace.searching import DrawerSearch
 from ..recall.arranging import ComparedText, KnownTexts
 from ..registry import Registry

@@ -25,15 +25,14 @@ from ...schemas.recall.operations import FoundAsFact, FoundInDocument, FoundInDr
 from ...schemas.standing.operations import Standing, State
 from ...schemas.text.analyzer import Analyzer
 from ..desk import Caller
-from ..documents.index import DocumentIndex
-from ..documents.scopes import SearchedOwners, file_scope, memory_scope
-from ..documents.search import DocumentSearch, snippet_of
+from ..documents.addressing import SearchedOwners, file_scope, memory_scope
+from ..documents.search import DocumentIndex, DocumentSearch, snippet_of
 from ..facts.index import KnownFact
 from ..index.scoped import ScopedTexts
 from ..index.shelf import Shelf
 from ..index.vectors import Vectors
 from ..node import Node
-from ..palace.rows import shown_text
+from ..palace.drawer_index import shown_text
 from ..palace.searching import DrawerQuery, DrawerSearch, RankedDrawer, rank_drawers
 from ..recall.asking import Query
 from ..recall.finding import find

@@ -67,13 +67,11 @@ from ...schemas.documents.provider import (
 from ...schemas.documents.rules import Scope, owner_of, scope_of, sha256_of, tier_of_label
 from ...schemas.prompt.assembler import notice_of
 from ..desk import Caller
-from .addressing import DocumentAddress, address_of, rule_of, writable_address_of
+from .addressing import DocumentAddress, address_of, file_scope, rule_of, writable_address_of
 from .answers import document_answer, is_nearly_full, warned, with_text, written_answer
 from .checks import REFUSALS
-from .drafts import Draft, drafted
+from .drafts import DocumentStore, Draft, check_enabled, drafted, enable_writer
 from .journal_store import JournalStore
-from .ports import DocumentStore, check_enabled, enable_writer
-from .scopes import file_scope
 
 CALL_S: Final = 30.0
 """Seconds for one call; the client of the HTTP store gives up after 10."""
@@ -124,7 +122,7 @@ async def answered(call: Awaitable[_R]) -> _R:
 
 
 class OutsideStore:
-    """A store outside of the journal, with the checks that the journal makes itself; ``ports.DocumentStore``.
+    """A store outside of the journal, with the checks that the journal makes itself; ``drafts.DocumentStore``.
 
     Args:
         store: The store.
@@ -213,7 +211,7 @@ class OutsideStore:
 
 
 class ProvidedStore:
-    """A memory provider of another package as a store; ``ports.DocumentStore``.
+    """A memory provider of another package as a store; ``drafts.DocumentStore``.
 
     Args:
         factory: Binds the provider to a scope.

@@ -27,8 +27,8 @@ from ...schemas.documents.provider import ProviderFactory
 from ...schemas.settings import Settings
 from .adapters import OutsideStore, ProvidedStore, health_of, owner_of_workspace
 from .disk_provider import DiskStore
+from .drafts import DocumentStore
 from .journal_store import JournalStore
-from .ports import DocumentStore
 
 if TYPE_CHECKING:
     import httpx

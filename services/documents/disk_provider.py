@@ -36,11 +36,10 @@ from ...schemas.text.analyzer import STOP_WORDS, tokens_of
 from ...schemas.text.injection import finding_in, scan
 from ..desk import Caller
 from .adapters import text_answer
-from .addressing import DocumentAddress
+from .addressing import DocumentAddress, file_scope
 from .answers import too_large, written_answer
 from .checks import blocked
 from .drafts import Draft
-from .scopes import file_scope
 
 # Documents as files: reading, durable writing and locking below one folder, without following a symbolic link.
 
@@ -221,7 +220,7 @@ _BEFORE_MATCH: Final = 100
 
 
 class DiskStore:
-    """Memory documents as files, safe for several processes of one machine; ``ports.DocumentStore``.
+    """Memory documents as files, safe for several processes of one machine; ``drafts.DocumentStore``.
 
     Every method raises BackendFailed if the disk refuses.
 

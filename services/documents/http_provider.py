@@ -36,10 +36,9 @@ from ...schemas.documents.provider import RECALL_LIMIT_MAX, SNIPPET_CHARS
 from ...schemas.documents.rules import Scope, scope_of
 from ..desk import Caller
 from .adapters import text_answer
-from .addressing import DocumentAddress
+from .addressing import DocumentAddress, file_scope
 from .answers import written_answer
 from .drafts import Draft
-from .scopes import file_scope
 
 TIMEOUT_S: Final = 10.0
 """Seconds for one answer of a provider; an ordinary write takes about 5 ms."""
@@ -67,7 +66,7 @@ class _Found(BaseModel):
 
 
 class HttpStore:
-    """Memory documents behind another service; ``ports.DocumentStore``.
+    """Memory documents behind another service; ``drafts.DocumentStore``.
 
     Every method raises the service's refusals, UpstreamTimeout if the service does not answer in time, and
     BackendFailed if it cannot be reached or fails. A write that timed out may have happened; repeating it with the same

@@ -51,8 +51,8 @@ from ...schemas.text.injection import finding_in
 from ..desk import Caller
 from .addressing import DocumentAddress, address_of, check_own, rule_of
 from .answers import document_answer, listed, shown, version_shown
+from .drafts import Enabled, check_enabled
 from .learned import NOW, Learned, Profiles
-from .ports import Enabled, check_enabled
 
 # Reads the entries of a crew that operators pinned, now or as of a sequence; blocking.
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
-from typing import Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from ...schemas.core.errors import NoSuchMemory
 from ...schemas.core.principal import Principal
+from ...schemas.core.table import Table
 from ...schemas.core.timestamps import format_ms, to_ms
 from ...schemas.documents.operations import (
     DOCUMENT_INDEX,
@@ -29,20 +31,107 @@ from ...schemas.documents.operations import (
     SearchMemoryAnswer,
     SearchMemoryRequest,
 )
-from ...schemas.documents.rules import scope_of
+from ...schemas.documents.rules import TIERS, scope_of
+from ...schemas.documents.tables import (
+    CHUNK_TEXTS,
+    CHUNK_VECTORS,
+    CHUNK_VECTORS_PROJECTION,
+    DOCUMENTS,
+    DOCUMENTS_PROJECTION,
+)
 from ...schemas.recall.events import MemorySearched
 from ...schemas.recall.operations import RecallHit, RecallRequest
 from ...schemas.text.analyzer import Analyzer, tokens_of
 from ..desk import Caller
-from ..index.cache import HotCache
+from ..index.arrow import values_of
+from ..index.cache import HotCache, Indexes
 from ..index.query_embedding import QueryEmbedder
+from ..index.rows import Rows
 from ..index.scope import ScopeKind
+from ..index.shelf import TEXT_COLUMNS, Shelf, TextSlot
 from ..recall.asking import Query, query_of
 from ..recall.finding import TextHit, find
 from ..recall.recall import AnsweredRecall, RecallService
-from ..recall.recipes import DOCUMENTS
-from .index import DocumentIndex, document_indexes
-from .scopes import SearchedOwners, file_scope, memory_scope
+from ..recall.recipes import DOCUMENTS as DOCUMENTS_RECIPE
+from .addressing import SearchedOwners, file_scope, memory_scope
+
+# The hot index of memory documents: the texts of their chunks, and the size and state of each document.
+#
+# Invariant: chunks of documents that the scanners block are in no hit.
+
+
+_DOCUMENT_COLUMNS = ("key", "owner", "tier", "doc_key", "bytes", "finding", "retracted", "updated_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedDocument:
+    """A document: its owner and label, the bytes of its text, its last write, and whether the scanners block it."""
+
+    owner: str
+    label: str
+    bytes: int
+    updated_ms: int
+    blocked: bool
+
+
+class DocumentIndex(Shelf):
+    """The chunks and documents of a workspace; see ``Shelf``. ``documents_held`` has the documents by key."""
+
+    needed: ClassVar[frozenset[str]] = frozenset((DOCUMENTS_PROJECTION, CHUNK_VECTORS_PROJECTION))
+    tables: ClassVar[tuple[Table[Any], ...]] = (DOCUMENTS, CHUNK_TEXTS, CHUNK_VECTORS)
+
+    def __init__(self, workspace_id: str, model: str | None) -> None:
+        super().__init__(workspace_id, model)
+        self.documents_held: dict[int, IndexedDocument] = {}
+        self.blocked: dict[int, IndexedDocument] = {}
+
+    def of_owners(self, owners: Collection[str] | None) -> list[IndexedDocument]:
+        """The documents of some owners, of all if None."""
+        return [document for document in self.documents_held.values() if owners is None or document.owner in owners]
+
+    def named(self, place: str, item: str) -> str:
+        """The label of a document; of a tier that is not known here, its name and key; without a tier, its key."""
+        rule = TIERS.get(place)
+        return rule.label_of(item or None) if rule is not None else f"{place}/{item}".removeprefix("/")
+
+    def time_of(self, key: int) -> int:
+        """See ``Shelf``."""
+        document = self.documents_held.get(key)
+        return 0 if document is None else document.updated_ms
+
+    def take(self, rows: Rows) -> None:
+        """Take in documents, chunks and vectors of the workspace."""
+        documents = rows.of(DOCUMENTS, *_DOCUMENT_COLUMNS)
+        if documents is not None:
+            columns = (values_of(documents, name) for name in _DOCUMENT_COLUMNS)
+            for key, owner, tier, doc_key, size, finding, retracted, updated_ms in zip(*columns, strict=True):
+                size, blocked = 0 if retracted else int(size), finding is not None
+                held = IndexedDocument(owner, self.named(tier, doc_key or ""), size, int(updated_ms), blocked)
+                self.documents_held[int(key)] = held
+                self.blocked.pop(int(key), None)
+                if blocked:
+                    self.blocked[int(key)] = held
+                self.put_item(int(key), ts_ms=held.updated_ms, hidden=blocked)
+        chunks = rows.of(CHUNK_TEXTS, *TEXT_COLUMNS, order="owner, key, number")
+        if chunks is not None:
+            self.add(chunks)
+        self.take_vectors(rows)
+
+    def drop(self, table: Table[Any], values: Mapping[str, Any], rows: Rows) -> bool:
+        """See ``Shelf``."""
+        if not {"key"} <= set(values) <= ({"key", "number"} if table is CHUNK_TEXTS else {"key"}):
+            return False
+        self.remove(values["key"], values.get("number"))
+        if table is DOCUMENTS:
+            self.documents_held.pop(values["key"], None)
+            self.blocked.pop(values["key"], None)
+        return True
+
+
+def document_indexes(cache: HotCache) -> Indexes[DocumentIndex]:
+    """The hot indexes of memory documents."""
+    return Indexes(cache, "documents", partial(TextSlot[DocumentIndex], make=DocumentIndex))
+
 
 _BYTES_PER_KB: Final = 1_024
 
@@ -98,7 +187,7 @@ def find_chunks(
 ) -> list[FoundChunk]:
     """The best chunks of some owners, of all if None, and of a tier if one is named."""
     scoped = index.scoped(owners, None if tier is None else (tier,))
-    found = find(index, scoped, query, DOCUMENTS, limit)
+    found = find(index, scoped, query, DOCUMENTS_RECIPE, limit)
 
     def shown(hit: TextHit) -> FoundChunk:
         text = index.text_of(hit.slot)
@@ -237,7 +326,7 @@ class DocumentSearch:
                 scope=(ScopeKind.OWN if scope.crew_id is None else ScopeKind.CREW_SHARED).value,
                 agent_id=scope.agent_id,
                 crew_id=scope.crew_id,
-                recipe=DOCUMENTS.name,
+                recipe=DOCUMENTS_RECIPE.name,
                 model=answer.model,
                 chunks=tuple(hit.id for hit in answer.hits),
                 asked_by=caller.principal.token_id,
@@ -424,7 +513,7 @@ def _memory_hit(hit: RecallHit, ranks: Counter[str]) -> MemoryHit:
     place = hit.document
     origin: Literal["document", "entry"] = "entry" if place is None else "document"
     ranks[origin] += 1
-    score = 1.0 / (DOCUMENTS.rank_constant + ranks[origin])
+    score = 1.0 / (DOCUMENTS_RECIPE.rank_constant + ranks[origin])
     if place is not None:
         return MemoryHit(
             origin=origin,

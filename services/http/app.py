@@ -22,18 +22,14 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..problem import log_unexpected
-from .budget import BodyBudget, OpenRequests
-from .metrics import HttpMetrics
-from .openapi import document
-from .operations import operation_routes
-from .ports import AppServices
+from .bodies import BodyBudget, OpenRequests
+from .operations import document, operation_routes
 from .problems import EXCEPTION_HANDLERS, problem_response, unexpected_response
-from .route import RouteDescription
-from .routes_admin import ADMIN_ROUTES
+from .route import AppServices, RouteDescription
 from .routes_journal import JOURNAL_ROUTES
 from .routes_mcp import MCP_ROUTES
 from .routes_memory_stores import MEMORY_STORE_ROUTES
-from .routes_status import HIDDEN_ROUTES, STATUS_ROUTES
+from .routes_status import ADMIN_ROUTES, HIDDEN_ROUTES, STATUS_ROUTES, HttpMetrics
 
 # The outermost layer of every request: trace id, Host check, security headers, metrics, and the last error handler.
 

@@ -21,10 +21,9 @@ from ...schemas.core.limits import LIST_LIMIT_DEFAULT
 from ...schemas.core.principal import Principal
 from ..entries.filters import Cursor, parse_filters
 from ..entries.live_tail import Cut, Gap, TailEntry, TailEvent
-from ..journal.intake.submitted import append_submitted
+from ..journal.intake.append import append_submitted
 from .bodies import Stream, answer, read_json
-from .metrics import HttpMetrics
-from .openapi import (
+from .operations import (
     ARCHIVE,
     COMMON,
     LAST_EVENT_ID,
@@ -37,6 +36,7 @@ from .openapi import (
     submission_schema,
 )
 from .route import Params, RouteDescription, services_of, whole_number
+from .routes_status import HttpMetrics
 
 # The live tail as server-sent events (WHATWG HTML, "Server-sent events").
 

@@ -16,8 +16,7 @@ from starlette.types import Receive, Scope, Send
 from ...schemas.core.errors import InvalidQuery, NotAuthenticated
 from ...schemas.core.ids import is_id
 from ...schemas.toolsets import DEFAULT_TOOLSETS, tools_of
-from ..mcp.audit import ToolConnection, acting_as
-from ..mcp.server import PATH
+from ..mcp.server import PATH, ToolConnection, acting_as
 from .bodies import answer
 from .problems import error_response, trace_id_of
 from .route import principal_of, services_of

@@ -21,7 +21,7 @@ from ...schemas.access.tables import AgentRow
 from ...schemas.core.errors import CrewJournalError, DocumentConflict, InvalidQuery, NoCounterpart, PathTaken
 from ...schemas.core.timestamps import format_ms, parse_ts, to_ms
 from ..desk import Caller
-from ..documents.stores import STORE, VERSION, MemoryStores, Stored, StoreVersion, VersionFilter, memory_id_of
+from ..documents.files import STORE, VERSION, MemoryStores, Stored, StoreVersion, VersionFilter, memory_id_of
 from .bodies import answer, read_model
 from .problems import trace_id_of
 from .route import Params, principal_of, services_of, whole_number

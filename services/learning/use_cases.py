@@ -29,8 +29,7 @@ from ...schemas.sweeps.tables import SWEEPS, SWEEPS_PROJECTION
 from ..desk import Caller
 from ..documents.learned import Learned
 from ..node import Answers, Node
-from ..sweeps.scheduler import Sweeps
-from ..sweeps.ticks import DueTick, record_tick
+from ..sweeps.scheduler import DueTick, Sweeps, record_tick
 from ..sweeps.use_cases import reported
 
 WAIT_S: Final = 2.0

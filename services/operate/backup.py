@@ -34,8 +34,8 @@ from ...schemas.entries.events import JournalRestored
 from ..data_dir import SUBJECT_KEY_FILE
 from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import api_request
-from ..journal.intake.decisions import decision_entry
-from ..journal.publishing.writer import Writer
+from ..journal.intake.append import decision_entry
+from ..journal.publishing import Writer
 
 # JetStream's copies of a stream, made and restored: every message with its sequence and time, and every gap.
 

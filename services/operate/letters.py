@@ -40,7 +40,7 @@ from ...schemas.operate import operations as ops
 from ...schemas.operate.events import DeadLetterDiscarded, DeadLetterRetried, EventParked
 from ..desk import Caller
 from ..journal.intake.append import Journal
-from ..journal.publishing.writer import Writer
+from ..journal.publishing import Writer
 from ..node import Answers, Node
 from .status import LETTERS
 

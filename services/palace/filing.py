@@ -17,7 +17,6 @@ from ...schemas.core.ids import derived_id, mint_entry_id
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.timestamps import parse_ts, to_ms
 from ...schemas.palace import operations as ops
-from ...schemas.palace.classifier import classify
 from ...schemas.palace.events import (
     CONTENT_CHARS,
     MOST_DRAWERS,
@@ -31,7 +30,7 @@ from ...schemas.palace.events import (
     PalaceIngestAsked,
     PipelineTier,
 )
-from ...schemas.palace.graph import GENERAL_ROOM
+from ...schemas.palace.exchanges import classify
 from ...schemas.palace.operations import (
     IMPORT_DRAWERS,
     AddDrawerAnswer,
@@ -44,14 +43,14 @@ from ...schemas.palace.operations import (
     ImportedDrawerAnswer,
     InfoAnswer,
 )
-from ...schemas.palace.rules import DIARY, agent_slug, drawer_id, is_noise
+from ...schemas.palace.rules import DIARY, GENERAL_ROOM, agent_slug, drawer_id, is_noise
 from ...schemas.palace.tables import DRAWERS_PROJECTION, DrawerRow
 from ..authorship import Author, check_may_change
 from ..desk import Caller
 from ..journal.intake.secrets import storable
 from ..node import Answers, Node
+from .drawer_index import Drawer, DrawerReader
 from .reading import no_drawer
-from .rows import Drawer, DrawerReader
 
 LEAST_CONFIDENCE: Final = 0.5
 """Minimum confidence of the classifier; below it, a drawer gets the type ``general``."""

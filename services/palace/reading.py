@@ -49,8 +49,7 @@ from ...schemas.palace.tables import DrawerRow
 from ...schemas.recall.events import MemorySearched
 from ..desk import Caller
 from ..node import Answers, Node
-from .drawer_index import HotDrawer
-from .rows import Drawer, DrawerReader, shown_text
+from .drawer_index import Drawer, DrawerReader, HotDrawer, shown_text
 from .searching import DrawerSearch, RankedDrawer
 
 MOST_DUPLICATES: Final = 5

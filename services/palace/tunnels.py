@@ -12,9 +12,9 @@ from typing import Any, Final
 from ...schemas.core.errors import FieldProblem, InvalidRequest, NotFound, PalaceFull
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.timestamps import format_ms, to_ms
-from ...schemas.palace import graph_operations as ops
+from ...schemas.palace import operations as ops
 from ...schemas.palace.events import TunnelCreated, TunnelDeleted, TunnelEnd, TunnelFollowed
-from ...schemas.palace.graph import (
+from ...schemas.palace.rules import (
     NODES_SHOWN,
     Room,
     Use,
@@ -28,7 +28,7 @@ from ...schemas.palace.graph import (
 from ...schemas.palace.tables import TUNNELS, TUNNELS_PROJECTION, TunnelRow, new_row
 from ..desk import Caller
 from ..node import Answers, Decided, Node
-from .rows import Drawer, DrawerReader, shown_text
+from .drawer_index import Drawer, DrawerReader, shown_text
 
 MOST_TUNNELS: Final = 1_000
 """Maximum number of tunnels of a workspace; people and agents create them one by one."""

@@ -32,9 +32,9 @@ from ...schemas.recall import operations as ops
 from ...schemas.recall.events import MemoryReferenced, MemorySearched, ReferencedEntry, SearchedText
 from ...schemas.recall.tables import RECEIPTS, ReceiptRow
 from ..desk import Caller
-from ..endings import end_task
-from ..journal.intake.recorder import Recorder
+from ..journal.intake.append import Recorder
 from ..node import Answers, Node
+from ..parts import end_task
 from .recall import AnsweredRecall
 
 # Records recalls as their receipts: one ``memory.searched`` each, published in the background.

@@ -18,10 +18,10 @@ from ...schemas.core.operation import Operation
 from ...schemas.core.ports import ViewReader
 from ...schemas.settings import Settings
 from ...schemas.text.analyzer import Analyzer
-from ..access import agents, tokens
-from ..access import workspaces as workspace_settings
-from ..access.agents import Agents
+from ..access import tokens
+from ..access import use_cases as access
 from ..access.tokens import TokenRegistry
+from ..access.use_cases import Agents
 from ..budgets import Budgets
 from ..context import assembling, block, layered_facts, nudges
 from ..context import use_cases as layered
@@ -29,19 +29,17 @@ from ..context.assembling import Assembling
 from ..context.block import MemoryBlocks
 from ..context.recalled_kinds import other_kinds
 from ..desk import Desk, Handler
-from ..documents import administration, files
+from ..documents import files
 from ..documents import reading as document_reading
 from ..documents import search as document_search
 from ..documents import use_cases as documents
-from ..documents.administration import Administration
 from ..documents.choosing import DocumentStores, ProviderChoices, read_choices
-from ..documents.files import Files
+from ..documents.files import Files, MemoryStores
 from ..documents.journal_store import JournalStore
 from ..documents.owned import PromptDocuments, StoredPrompts
 from ..documents.reading import DocumentReading
 from ..documents.search import DocumentSearch, MemorySearch, no_record
-from ..documents.stores import MemoryStores
-from ..documents.use_cases import Documents, JournalDocuments
+from ..documents.use_cases import Administration, Documents, JournalDocuments
 from ..entries import use_cases as remembering
 from ..entries.live_tail import LiveTail
 from ..entries.queries import JournalQueries
@@ -49,23 +47,20 @@ from ..erasure import use_cases as erasures
 from ..facts import use_cases as graph
 from ..health import use_cases as health
 from ..http.app import App
-from ..http.ports import AppServices, HttpLimits
+from ..http.route import AppServices, HttpLimits
 from ..http.server import ConnectionBounds, HttpServer
 from ..index.vectors import Words
 from ..journal.intake.append import Journal
-from ..journal.publishing.writer import Writer
+from ..journal.publishing import Writer
 from ..learning import proposals
 from ..learning import use_cases as learning
-from ..mcp.audit import Audit
-from ..mcp.server import McpServer
-from ..mcp.tools import Tools
+from ..mcp.server import Audit, McpServer, Tools
 from ..models import use_cases as models
 from ..models.use_cases import EmbeddingModels
 from ..node import Answers, Node
 from ..operate import bundles, letters
 from ..operate.bundles import Bundles
-from ..operate.long_work import LongOperations
-from ..operate.status import NodeStatus, as_json
+from ..operate.status import LongOperations, NodeStatus, as_json
 from ..operators import use_cases as operators
 from ..operators.use_cases import Operators
 from ..palace import filing, reading, tunnels
@@ -113,14 +108,13 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     health.ANSWERS,
     relations.ANSWERS,
     retractions.ANSWERS,
-    agents.ANSWERS,
     learning.ANSWERS,
     proposals.ANSWERS,
     operators.ANSWERS,
     sweep_now.ANSWERS,
     models.ANSWERS,
     nudges.ANSWERS,
-    workspace_settings.ANSWERS,
+    access.ANSWERS,
     graph.ANSWERS,
     reading.ANSWERS,
     filing.ANSWERS,
@@ -134,7 +128,6 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     erasures.ANSWERS,
     documents.ANSWERS,
     document_reading.ANSWERS,
-    administration.ANSWERS,
     block.ANSWERS,
     bundles.ANSWERS,
     files.ANSWERS,

@@ -21,7 +21,10 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from ...consumers.adapters.choose import (
+    SLOW,
+    SPARSE_ONLY,
     EmbedderChoice,
+    ObservedEmbedder,
     choose_embedder,
     kind_of,
     make_embedder,
@@ -29,7 +32,6 @@ from ...consumers.adapters.choose import (
     runnable_models,
 )
 from ...consumers.adapters.minilm_weights import MODEL_ID, ensure_static_table, find_static_table
-from ...consumers.adapters.outcome import SLOW, SPARSE_ONLY, ObservedEmbedder
 from ...consumers.adapters.served import Endpoint
 from ...consumers.feed.live import LiveFeed
 from ...consumers.models.embed_reactor import EmbedReactor, create, durable_name
@@ -49,7 +51,6 @@ from ...schemas.health.rules import EmbedderFailure
 from ...schemas.models.events import ModelKind
 from ...schemas.models.tables import EMBEDDING_MODELS, EMBEDDINGS, ModelState, read_active_models
 from ...schemas.settings import Settings
-from ..endings import end_task
 from ..index.active_models import ActiveModels, decides_models
 from ..index.vectors import Words
 from ..journal.broker.broker import ManagedBroker
@@ -57,9 +58,9 @@ from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.nats_binary import version_text
 from ..journal.broker.streams import stream_figures
 from ..journal.intake.append import Journal
-from ..models.activation import activate_embeddings
+from ..models.use_cases import activate_embeddings
 from ..operate.status import as_json
-from ..parts import Part, Parts
+from ..parts import Part, Parts, end_task
 from .views import NodeViews
 
 # Figures and trouble of the parts that are not started by ``Parts``: broker, connection, views, feed.

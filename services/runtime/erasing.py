@@ -11,7 +11,7 @@ from ...schemas.core.subjects import JOURNAL_STREAM
 from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import stream_head
 from ..operate.letters import delete_message
-from ..operate.long_work import LongOperations
+from ..operate.status import LongOperations
 from .views import NodeViews
 
 _LIVE = ("", ".wal")

@@ -18,19 +18,16 @@ from ...schemas.access.operations import BROKER, BrokerAnswer, BrokerRequest
 from ...schemas.core.errors import BrokerUnavailable, CrewJournalError, JournalDamaged
 from ...schemas.settings import Settings
 from ..desk import Caller
-from ..endings import end_task
 from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.connection import BrokerConnection, connect
 from ..journal.broker.nats_binary import find_nats_server
 from ..journal.broker.streams import declare_streams
 from ..journal.intake.secrets import MODE_OF_SETTING
-from ..journal.publishing.writer import Writer
-from ..journal.watch.broker_watch import Canary, Heartbeat, StallWatch, disk_trouble
-from ..journal.watch.stream_watch import GapWatch, StreamWatch
-from ..journal.watch.watch_loop import Watch
+from ..journal.publishing import Writer
+from ..journal.watch import Canary, GapWatch, Heartbeat, StallWatch, StreamWatch, Watch, disk_trouble
 from ..node import Answers
 from ..operate.status import disk_figures, space_trouble
-from ..parts import Parts
+from ..parts import Parts, end_task
 from .embedding import broker_figures, connection_trouble, show_views, stream_section
 from .views import NodeViews
 

@@ -30,30 +30,47 @@ from ...consumers.host.store import share_one_heap
 from ...consumers.models.embed_reactor import EmbedReactor
 from ...consumers.reactor import Reactor, ReactorContext
 from ...schemas.core.errors import CrewJournalError, ViewsDamaged
+from ...schemas.core.ports import DRAWER_KIND, ENTRY_KIND, NearQuery, NearText
 from ...schemas.entries.tables import ADMISSION_PROJECTION
 from ...schemas.settings import GIVE_BACK_GROWTH_BYTES, REST_CPU_SHARE, REST_LOOK_S, Settings
-from ..access.nats_access import NatsUsers
-from ..access.owner_token import ensure_owner_token
-from ..access.tokens import TokenRegistry
+from ..access.tokens import NatsUsers, TokenRegistry, ensure_owner_token
 from ..budgets import BudgetLimits, Budgets
-from ..client.trust import claim_journal, note_token
+from ..client.project import claim_journal, note_token
 from ..data_dir import announce, lock, subject_key
-from ..endings import end_task
 from ..entries.live_tail import LiveTail
 from ..erasure.use_cases import Erasures
-from ..http.ports import HttpLimits
+from ..http.route import HttpLimits
 from ..journal.broker.streams import stream_head
 from ..journal.intake.ingest import Ingest
+from ..node import Node
 from ..operate.backup import backup_records
 from ..operate.letters import DeadLetters
-from ..parts import Part, Parts
+from ..palace.searching import DrawerSearch, NearDrawers
+from ..parts import Part, Parts, end_task
+from ..recall.similar import NearEntries
 from ..sweeps.scheduler import Sweeps
 from .composition import make_node, make_services, start_http
 from .embedding import Embedding, Filling, StaticTable, connection_trouble, statuses
 from .erasing import ErasedStream
-from .finder import NodeFinder
 from .journal_side import BrokerLink, JournalSide, open_link
 from .views import VIEWS_FILE, aside_text
+
+# Implements ``Finder``: one function for each kind of text that reactors search.
+
+
+class NodeFinder:
+    """The nearest texts of a node."""
+
+    def __init__(self, node: Node) -> None:
+        self._of = {
+            ENTRY_KIND: NearEntries(node.views, node.recall.indexes).nearest,
+            DRAWER_KIND: NearDrawers(node.use(DrawerSearch)).nearest,
+        }
+
+    async def nearest(self, query: NearQuery) -> list[list[NearText]]:
+        """See ``Finder.nearest``."""
+        return await self._of[query.kind](query)
+
 
 # An idle node returns freed memory to the system: 200 to 300 MiB after folding 100,000 entries or loading their hot
 # index.

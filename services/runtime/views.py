@@ -19,11 +19,20 @@ from ...consumers.discovery import discover_projections
 from ...consumers.feed.live import LiveFeed
 from ...consumers.feed.messages import RawMessage
 from ...consumers.feed.replay import replay
-from ...consumers.host.bulk import ReplaySource, catch_up, fold_range, keep_up
-from ...consumers.host.gaps import Lack, ReadAccount, RebuildRefused, explained, read_through
+from ...consumers.host.bulk import (
+    Lack,
+    ReadAccount,
+    RebuildRefused,
+    ReplaySource,
+    catch_up,
+    explained,
+    fold_range,
+    keep_up,
+    read_through,
+)
+from ...consumers.host.folding import Parked
 from ...consumers.host.host import Host
 from ...consumers.host.opening import AHEAD, PutAside, StreamAtHand, forget_damaged, open_views
-from ...consumers.host.prepare import Parked
 from ...consumers.host.rebuild import BEFORE_LOSS, Rebuilt, rebuild, verify
 from ...consumers.host.salvage import Unread, salvage
 from ...consumers.host.store import ViewStore
@@ -36,18 +45,17 @@ from ...schemas.entries.events import LossAccepted
 from ...schemas.entries.tables import ADMISSION_PROJECTION
 from ...schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
 from ..data_dir import node_id
-from ..endings import end_task
 from ..entries.rows import SupersedingCheck
 from ..journal.broker.broker import ManagedBroker, damage_warnings
 from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import DeclaredStreams, stream_gaps
 from ..journal.intake.append import Journal
 from ..journal.intake.secrets import DEFAULT_MODE, SecretGuard
-from ..journal.publishing.writer import Writer
-from ..journal.watch.stream_watch import GapWatch
+from ..journal.publishing import Writer
+from ..journal.watch import GapWatch
 from ..operate.letters import DeadLetters
-from ..operate.long_work import LongOperations, Progress, Records
-from ..operate.status import as_json
+from ..operate.status import LongOperations, Progress, Records, as_json
+from ..parts import end_task
 
 # Accepts a loss of the journal: records the lost sequences, which explains them, and keeps the old views.
 

@@ -3,7 +3,7 @@
 Ticks are events, because decay is a fold and must take its time from the journal, and because health and index sweeps
 are reactors that may run anywhere. Only this module reads a clock.
 
-Invariants: with any number of nodes, the journal has one tick for each due time (``ticks``). The newest ``MOST_MISSED``
+Invariants: with any number of nodes, the journal has one tick for each due time. The newest ``MOST_MISSED``
 missed ticks of each sweep are published once and in order. The first tick of a workspace is the first due time after
 its first entry. A decay is done by its fold, so this module publishes its end: a ``sweep.finished`` with the number of
 processed rows for the last decay of a workspace; earlier decays of a catch-up get none.
@@ -12,14 +12,18 @@ processed rows for the last decay of a workspace; earlier decays of a catch-up g
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 import structlog
 
-from ...schemas.core.errors import CrewJournalError
+from ...schemas.core.errors import BrokerUnavailable, CrewJournalError, EntryConflict
+from ...schemas.core.ids import derived_id
+from ...schemas.core.payload import ControlPayload
 from ...schemas.core.timestamps import format_ms, to_ms
 from ...schemas.entries.tables import ENTRIES
 from ...schemas.learning.lessons import MISSION, ended_well
@@ -29,9 +33,62 @@ from ...schemas.sweeps.operations import SweepAnswer, SweepRequest
 from ...schemas.sweeps.rules import ALL_SWEEPS, CONSOLIDATION, DECAY, due_times
 from ...schemas.sweeps.tables import SWEEPS, SWEEPS_PROJECTION
 from ..desk import Caller
-from ..endings import end_task
+from ..journal.intake.append import Appended, Recorder
 from ..node import Node
-from .ticks import DueTick, publish_tick, record_tick
+from ..parts import end_task
+
+# Builds the events of a sweep's tick and all their ids.
+#
+# Invariant: an id is derived from workspace, sweep and due time, so that the journal has one tick for each due time
+# even if several nodes publish it.
+
+
+ID_TRIES: Final = 4
+"""Number of ids that are tried for a tick, because an agent may have used one for its own entry."""
+_ID_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DueTick:
+    """One due time of one sweep; ``due_ms`` in milliseconds since the epoch."""
+
+    due_ms: int
+    workspace_id: str
+    sweep: str
+
+    @property
+    def due(self) -> str:
+        """The due time as it is written in payloads."""
+        return format_ms(self.due_ms)
+
+
+async def publish_tick(journal: Recorder, tick: DueTick) -> Appended:
+    """Record that a sweep is due; a repeated tick is recorded once.
+
+    Raises:
+        BrokerUnavailable: If no ack came within the bound.
+    """
+    payload = SweepTicked.model_validate({"sweep": tick.sweep, "due": tick.due})
+    return await record_tick(journal, tick, payload, "sweep", f"The {tick.sweep} sweep of {tick.due} is due")
+
+
+async def record_tick(journal: Recorder, tick: DueTick, payload: ControlPayload, name: str, summary: str) -> Appended:
+    """Record an event of a tick, once; ``name`` distinguishes events of the same tick.
+
+    Raises:
+        BrokerUnavailable: If no ack came in time, or other entries have used the ids.
+    """
+    cause = f"{tick.workspace_id}/{tick.sweep}/{tick.due_ms}"
+    for n in range(ID_TRIES):
+        with contextlib.suppress(EntryConflict):
+            return await journal.record(
+                tick.workspace_id, payload, summary=summary, entry_id=derived_id(name, _ID_VERSION, cause, n)
+            )
+    raise BrokerUnavailable(
+        f"the ids of the {tick.sweep} sweep at {tick.due_ms} are used by other entries in {tick.workspace_id}",
+        hint="a client publishes entries with ids of the service; revoke its token",
+    )
+
 
 POLL_S: Final = 30.0
 """Seconds between checks of the clock; a nightly sweep need not start on the second."""

@@ -33,8 +33,7 @@ from ...schemas.sweeps.operations import (
 from ...schemas.sweeps.rules import INDEX, ON_REQUEST, Sweep
 from ..desk import Caller
 from ..node import Answers, Node
-from .scheduler import Sweeps
-from .ticks import DueTick, publish_tick
+from .scheduler import DueTick, Sweeps, publish_tick
 
 WAIT_S: Final = 25.0
 """Seconds to wait for a sweep's end: less than a client waits for an answer (40 s), more than a nightly health sweep

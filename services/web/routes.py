@@ -30,12 +30,14 @@ from ..http.operations import readers
 from ..http.problems import trace_id_of
 from ..http.route import services_of
 from ..printable import safe
-from .pages import PAGES, Page, Visit, workspaces
-from .session import (
+from .pages import (
     FORMER_COOKIE,
+    PAGES,
     PREFIX,
+    Page,
     Session,
     Sessions,
+    Visit,
     check_code,
     drop,
     form_of,
@@ -43,6 +45,7 @@ from .session import (
     rest_of,
     signed_in,
     without_place,
+    workspaces,
 )
 
 if TYPE_CHECKING:

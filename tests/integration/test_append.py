@@ -21,9 +21,8 @@ from crew_journal.schemas.recall.events import PriorityChanged
 from crew_journal.schemas.sweeps.events import SweepTicked
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake.append import Appended, Journal
-from crew_journal.services.journal.intake.plain import Accepted
 from crew_journal.services.journal.intake.secrets import SecretGuard
-from crew_journal.services.journal.intake.submission import accept
+from crew_journal.services.journal.intake.submission import Accepted, accept
 
 
 async def events(rig: Rig) -> list[EntryRecorded]:

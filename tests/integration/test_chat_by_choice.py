@@ -18,8 +18,8 @@ from crew_journal.schemas.core.operation import plain_types
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.core.recorded_settings import WorkspaceSettings
 from crew_journal.schemas.recall.operations import RECALL
-from crew_journal.services.access.workspaces import WorkspaceSettingsService
-from crew_journal.services.cli.request_options import Fields
+from crew_journal.services.access.use_cases import WorkspaceSettingsService
+from crew_journal.services.cli.options import Fields
 from crew_journal.services.desk import Caller, parse
 
 LEAD = Principal(token_id="t", role=Role.LEAD, workspace_id=WORKSPACE, agent_id="boss", crew_id="red")

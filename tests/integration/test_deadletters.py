@@ -14,7 +14,7 @@ from crew_journal.schemas.core.ports import Identity
 from crew_journal.schemas.core.timestamps import to_ms
 from crew_journal.schemas.decode import decode
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.watch.broker_watch import Canary
+from crew_journal.services.journal.watch import Canary
 from crew_journal.services.operate.letters import PURPOSE, DeadLetters, workspace_of
 
 

@@ -19,7 +19,7 @@ from crew_journal.schemas.facts.events import FactAsserted, FactEntity
 from crew_journal.schemas.facts.names import entity_id
 from crew_journal.schemas.models.events import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
 from crew_journal.schemas.text.analyzer import Analyzer
-from crew_journal.services.documents.index import document_indexes
+from crew_journal.services.documents.search import document_indexes
 from crew_journal.services.facts.index import fact_indexes
 from crew_journal.services.recall.evidence import LEAST_VECTORS
 

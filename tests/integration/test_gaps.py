@@ -30,8 +30,7 @@ from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.journal.broker.streams import stream_gaps
-from crew_journal.services.journal.watch.stream_watch import GapWatch
-from crew_journal.services.journal.watch.watch_loop import Watch
+from crew_journal.services.journal.watch import GapWatch, Watch
 from crew_journal.services.runtime.node import Runtime
 
 ENTRY = {"workspace_id": "acme", "entry_type": "run.completed"}

@@ -12,7 +12,7 @@ import pytest
 from support.stack import Stack
 
 from crew_journal.services.client import hook
-from crew_journal.services.client.trust import trust
+from crew_journal.services.client.project import trust
 
 WORKSPACE = "hooked"
 NOTE = "The kiln of the pottery is fired on Thursdays"

@@ -17,8 +17,7 @@ from crew_journal.schemas.core.errors import (
 )
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.operate.operations import DeadLetter
-from crew_journal.services.access.owner_token import ensure_owner_token
-from crew_journal.services.access.tokens import TokenRegistry
+from crew_journal.services.access.tokens import TokenRegistry, ensure_owner_token
 from crew_journal.services.data_dir import node_id
 
 

@@ -14,9 +14,9 @@ from support.stack import DEADLINE_S, Stack, running_stack
 from crew_journal.schemas.core.errors import InvalidEntry, NotAllowed, NotFound, RegisteredMeanwhile
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.core.table import as_of
-from crew_journal.services.access.agents import Agents
+from crew_journal.services.access.use_cases import Agents
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.documents.writing import Provision
+from crew_journal.services.documents.journal_store import Provision
 
 PROVISION = cast(Provision, None)  # where nothing is registered through the use-case
 

@@ -11,8 +11,8 @@ from support.stack import HTTP_TIMEOUT_S, Stack, running_stack, until
 
 from crew_journal.schemas.core.errors import TooManyBodies
 from crew_journal.schemas.core.principal import Role
-from crew_journal.services.http.budget import SMALL_BYTES, BodyBudget, Share
-from crew_journal.services.http.ports import HttpLimits
+from crew_journal.services.http.bodies import SMALL_BYTES, BodyBudget, Share
+from crew_journal.services.http.route import HttpLimits
 
 MIB = 2**20
 ENTRY = b'{"entry_type":"run.completed","summary":"it ran","workspace_id":"w"}'

@@ -19,10 +19,9 @@ from starlette.routing import Route
 from structlog.testing import capture_logs
 
 from crew_journal.services.http.app import Edge
-from crew_journal.services.http.bodies import answer, read_json
-from crew_journal.services.http.budget import BodyBudget, Share
-from crew_journal.services.http.metrics import HttpMetrics
+from crew_journal.services.http.bodies import BodyBudget, Share, answer, read_json
 from crew_journal.services.http.problems import EXCEPTION_HANDLERS
+from crew_journal.services.http.routes_status import HttpMetrics
 from crew_journal.services.http.server import HEAD_BYTES, HEADERS, PIPELINED, ConnectionBounds, HttpServer
 
 DEADLINE_S = 60.0

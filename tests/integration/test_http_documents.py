@@ -26,7 +26,7 @@ from crew_journal.schemas.core.errors import (
     WriteIdTaken,
 )
 from crew_journal.schemas.documents.events import MemoryVersionsSwept
-from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.journal.publishing import Writer
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ async def test_a_document_that_would_be_too_large_is_refused_with_what_is_needed
 
 
 async def test_all_documents_of_an_agent_have_a_limit_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crew_journal.services.documents.present.AGENT_TOTAL_BYTES", 3_000)
+    monkeypatch.setattr("crew_journal.services.documents.checks.AGENT_TOTAL_BYTES", 3_000)
     await world.agent.document_write("AGENT", "replace", "x" * 2_000)
     await world.agent.document_write("peers", "replace", "y" * 900, key="bruno")
     with pytest.raises(CapExceeded, match=r"documents of a-ada would have 3101 of 3000"):

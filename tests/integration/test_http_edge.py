@@ -13,7 +13,7 @@ from support.stack import HTTP_TIMEOUT_S, Stack
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.http.app import SECURITY_HEADERS, App
-from crew_journal.services.http.ports import HttpLimits
+from crew_journal.services.http.route import HttpLimits
 from crew_journal.services.http.routes_mcp import MCP_ROUTES
 from crew_journal.services.http.routes_memory_stores import MEMORY_STORE_ROUTES
 from crew_journal.services.http.routes_status import POLICY as DOCS_POLICY

@@ -14,7 +14,7 @@ from support.stack import Stack, running_stack
 
 from crew_journal.schemas.api import EntriesAnswer, EntryAnswer
 from crew_journal.schemas.core.principal import Role
-from crew_journal.services.http.ports import HttpLimits
+from crew_journal.services.http.route import HttpLimits
 
 MAX_BODY = 1_000_000
 ENTRY = {"entry_type": "run.completed", "summary": "Built the report"}

@@ -18,7 +18,7 @@ from crew_journal.schemas.core.errors import InvalidQuery, TooManyTails
 from crew_journal.schemas.core.limits import TAIL_REPLAY_MAX, TAIL_SEED
 from crew_journal.schemas.core.principal import Role
 from crew_journal.services.entries import live_tail
-from crew_journal.services.http.ports import HttpLimits
+from crew_journal.services.http.route import HttpLimits
 from crew_journal.services.http.server import ConnectionBounds
 
 HEARTBEAT_S = 0.1

@@ -18,8 +18,8 @@ from support.running import running_node
 from support.stack import HTTP_TIMEOUT_S
 
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.journal.watch import broker_watch as heartbeat
-from crew_journal.services.journal.watch.broker_watch import HUNG_LOOKS
+from crew_journal.services.journal import watch as heartbeat
+from crew_journal.services.journal.watch import HUNG_LOOKS
 
 ENTRY = {"entry_type": "run.completed", "workspace_id": "acme"}
 

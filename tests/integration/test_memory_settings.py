@@ -14,7 +14,7 @@ from support.stack import DEADLINE_S, Stack, running_stack
 from crew_journal.schemas.core.errors import InvalidEntry, NotAllowed, VersionGone, WriteRefused
 from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.documents.administration import Administration
+from crew_journal.services.documents.use_cases import Administration
 from crew_journal.services.journal.broker.streams import stream_head
 
 SECRET = "AKIA" + "ABCDEFGHIJKLMNOP"

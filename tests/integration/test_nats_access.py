@@ -20,7 +20,7 @@ from support.stack import HTTP_TIMEOUT_S
 
 from crew_journal.schemas.access.operations import NatsAccess, TokenCreatedAnswer
 from crew_journal.schemas.core.errors import BrokerError, BrokerNotOurs, InvalidQuery, NotAllowed
-from crew_journal.services.access.nats_access import NatsUsers
+from crew_journal.services.access.tokens import NatsUsers
 from crew_journal.services.cli.operate import status_lines
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.broker import ManagedBroker

@@ -20,7 +20,7 @@ from crew_journal.schemas.access.operations import TokenRequest
 from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed, Unavailable
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.operators.rules import slug_of, subject_hash
-from crew_journal.services.cli.importing.sources import openai_messages
+from crew_journal.services.cli.importing.sources import conversations
 from crew_journal.services.cli.importing.sources.found import Notes
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.intake.ingest import principal_of
@@ -325,7 +325,7 @@ async def test_no_way_of_an_agents_token_makes_a_fact_about_a_person(stack: Stac
         file = tmp_path / "messages.jsonl"
         chat = [{"role": "user", "name": "maria", "content": text} for text in (PLANT, PREFERS) * 6]
         file.write_text(json.dumps({"messages": chat}) + "\n")
-        imported = list(openai_messages.read(file, Notes()))
+        imported = list(conversations.read_openai_messages(file, Notes()))
         async with stack.client() as owner:
             await owner.append_batch([{**one, "workspace_id": "poison", "crew_id": "core"} for one in imported])
 

@@ -15,7 +15,7 @@ from support.scripted_chat import Note, ScriptedChat
 
 from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
 from crew_journal.consumers.palace.classify_reactor import ClassifyLimits, PalaceClassifyReactor
-from crew_journal.consumers.reacting.durable import remaining
+from crew_journal.consumers.reacting.pull import remaining
 from crew_journal.schemas.core.ids import hash64
 from crew_journal.schemas.core.ports import Published
 from crew_journal.schemas.core.timestamps import to_ms

@@ -11,9 +11,9 @@ from support.memory_node import WORKSPACE, MemoryNode
 
 from crew_journal.consumers.palace import classify_reads as palace_classify_reads
 from crew_journal.consumers.palace.exchange_filing import centroids_in
-from crew_journal.consumers.palace.maintain_reactor import PalaceMaintainReactor
-from crew_journal.consumers.reacting.control_facts import encode_control
-from crew_journal.consumers.reacting.durable import remaining
+from crew_journal.consumers.palace.upkeep_reactor import PalaceMaintainReactor
+from crew_journal.consumers.reacting.pull import remaining
+from crew_journal.consumers.reacting.pull_reactor import encode_control
 from crew_journal.schemas.core.envelope import ChunkVectorDerived
 from crew_journal.schemas.core.ids import derived_id, hash64
 from crew_journal.schemas.core.timestamps import to_ms

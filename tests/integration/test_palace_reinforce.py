@@ -11,8 +11,8 @@ from support.flaky_publisher import Flaky
 from support.memory_node import WORKSPACE, MemoryNode, Themes
 
 from crew_journal.consumers.models.missing_reactor import EmbedChunksReactor
-from crew_journal.consumers.palace.reinforce_reactor import PalaceReinforceReactor, ReinforceLimits
-from crew_journal.consumers.reacting.durable import remaining
+from crew_journal.consumers.palace.upkeep_reactor import PalaceReinforceReactor, ReinforceLimits
+from crew_journal.consumers.reacting.pull import remaining
 from crew_journal.schemas.core.errors import EmbedderBadAnswer
 from crew_journal.schemas.palace.events import DrawerDeleted, DrawerFiled, DrawerState
 

@@ -15,7 +15,7 @@ from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.recall.events import PriorityChanged
 from crew_journal.schemas.standing.operations import SET_PRIORITY, PriorityRequest
 from crew_journal.services.desk import Caller, Desk
-from crew_journal.services.journal.intake.recorder import Recorder
+from crew_journal.services.journal.intake.append import Recorder
 from crew_journal.services.standing.use_cases import Priorities
 
 _CHANGES = """SELECT payload->>'previous_priority', payload->>'new_priority', payload->>'reason', actor_id

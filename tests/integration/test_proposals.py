@@ -14,7 +14,7 @@ from crew_journal.schemas.core.ids import derived_id
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.learning.events import RuleProposed
 from crew_journal.schemas.learning.operations import AddLessonRequest, ApproveProposalRequest, RejectProposalRequest
-from crew_journal.schemas.palace.graph_operations import CreateTunnelRequest
+from crew_journal.schemas.palace.operations import CreateTunnelRequest
 from crew_journal.services.desk import Caller
 from crew_journal.services.documents.journal_store import JournalStore
 from crew_journal.services.learning.proposals import Proposals

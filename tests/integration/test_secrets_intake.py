@@ -12,7 +12,7 @@ from support.stack import Stack, running_stack
 
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.core.subjects import JOURNAL_STREAM
-from crew_journal.services.journal.intake.submitted import append_submitted
+from crew_journal.services.journal.intake.append import append_submitted
 
 KEY = "AKIA" + "QWERTYUIOPASDFGH"
 TEXT = f"The deployment reads its key {KEY} from the environment."

@@ -13,10 +13,9 @@ import pytest
 from support.embedders import as_vector, check_embedder_behaviour
 from support.ollama_server import Failure, OllamaServer, reference_vector
 
-from crew_journal.consumers.adapters import openai
+from crew_journal.consumers.adapters import served
 from crew_journal.consumers.adapters.ollama import OllamaEmbedder
-from crew_journal.consumers.adapters.openai import OpenAiEmbedder
-from crew_journal.consumers.adapters.served import Endpoint, ServedEmbedder, prefixes_of
+from crew_journal.consumers.adapters.served import Endpoint, OpenAiEmbedder, ServedEmbedder, prefixes_of
 from crew_journal.schemas.core.errors import (
     EmbedderBadAnswer,
     EmbedderError,
@@ -197,7 +196,7 @@ async def test_an_endpoint_that_asks_to_wait_is_not_asked_until_then(
 ) -> None:
     embedder = endpoint(server.url)
     server.answers, server.retry_after = (status, "too many"), "3600"
-    monkeypatch.setattr(openai, "LONGEST_WAIT_S", 600.0)
+    monkeypatch.setattr(served, "LONGEST_WAIT_S", 600.0)
     with pytest.raises(EmbedderUnavailable, match="too many"):
         await embedder.embed_query("hello")
     for _ in range(3):

@@ -17,7 +17,7 @@ from support.stack import Stack
 from crew_journal.schemas.core.errors import InvalidQuery
 from crew_journal.schemas.core.principal import Role
 from crew_journal.services.cli.connection import Target
-from crew_journal.services.cli.sidecar.server import MAX_BODY_BYTES, ActingAgent, Listen, Sidecar, listen_of
+from crew_journal.services.cli.sidecar_server import MAX_BODY_BYTES, ActingAgent, Listen, Sidecar, listen_of
 
 SEED_CURLS = """
 curl -sX POST localhost:9119/memory/search -d '{"query": "PostgreSQL migration strategy", "scope": "both", "limit": 5}'

@@ -13,8 +13,7 @@ from crew_journal.schemas.core.subjects import JOURNAL_STREAM
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.journal.broker.streams import declare_streams
-from crew_journal.services.journal.watch.stream_watch import StreamWatch
-from crew_journal.services.journal.watch.watch_loop import Watch
+from crew_journal.services.journal.watch import StreamWatch, Watch
 
 
 async def test_a_recreated_stream_is_noticed_after_a_reconnect(tmp_path: Path) -> None:

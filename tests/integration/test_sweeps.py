@@ -16,7 +16,7 @@ from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.core.timestamps import DAY_MS, from_ms, to_ms
 from crew_journal.schemas.sweeps.events import SweepFinished
 from crew_journal.schemas.sweeps.rules import ALL_SWEEPS, HEALTH
-from crew_journal.services.journal.intake.recorder import Recorder
+from crew_journal.services.journal.intake.append import Recorder
 from crew_journal.services.sweeps.scheduler import FAILED, Sweeps
 from crew_journal.services.sweeps.use_cases import SweepNow
 

@@ -22,9 +22,8 @@ from crew_journal.schemas.core.errors import BrokerError, BrokerUnavailable, Ent
 from crew_journal.schemas.core.ports import Published
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES, PUBLISH_DEADLINE_S
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.publishing.acks import EncodedMessage, WrongLastSequence
-from crew_journal.services.journal.publishing.writer import Writer
-from crew_journal.services.journal.watch.broker_watch import disk_trouble
+from crew_journal.services.journal.publishing import EncodedMessage, Writer, WrongLastSequence
+from crew_journal.services.journal.watch import disk_trouble
 
 SUBJECT = "journal.acme.red.scout.note"
 

@@ -16,8 +16,7 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.core.derived import OutgoingMessage
-from crew_journal.services.documents.index import DocumentIndex, document_indexes
-from crew_journal.services.documents.search import find_chunks
+from crew_journal.services.documents.search import DocumentIndex, document_indexes, find_chunks
 from crew_journal.services.index.cache import HotCache
 from crew_journal.services.index.shelf import TextSlot
 from crew_journal.services.recall.asking import query_of

@@ -29,9 +29,7 @@ from crew_journal.consumers.adapters import chat as adapter
 from crew_journal.consumers.palace import (
     ingest_reactor as palace_ingest,
 )
-from crew_journal.consumers.palace import (
-    maintain_reactor as palace_maintain,
-)
+from crew_journal.consumers.palace import upkeep_reactor as palace_maintain
 from crew_journal.consumers.palace.exchange_filing import Filing
 from crew_journal.consumers.reacting.pull import Leases
 from crew_journal.consumers.reacting.pull_reactor import PullReactor

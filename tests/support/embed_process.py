@@ -14,7 +14,7 @@ from support.embedding import COMES_AGAIN
 from crew_journal.consumers.adapters.ollama import OllamaEmbedder
 from crew_journal.consumers.models.embed_reactor import EmbedReactor
 from crew_journal.services.journal.broker.connection import connect
-from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.journal.publishing import Writer
 
 
 async def _main(url: str, user: str, ollama: str, password: str) -> None:

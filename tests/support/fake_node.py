@@ -27,7 +27,7 @@ from crew_journal.schemas.operate.operations import (
     RetryRequest,
 )
 from crew_journal.services.desk import Caller
-from crew_journal.services.operate.long_work import Progress
+from crew_journal.services.operate.status import Progress
 from crew_journal.services.parts import Parts
 
 

@@ -19,16 +19,16 @@ from support.views import MEMORY_MB
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage, position_of
+from crew_journal.consumers.host.folding import Parked
 from crew_journal.consumers.host.host import Host
-from crew_journal.consumers.host.prepare import Parked
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.core import headers as h
 from crew_journal.schemas.core.subjects import JOURNAL_STREAM
-from crew_journal.services.endings import end_task
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import BrokerConnection, connect
 from crew_journal.services.journal.broker.streams import declare_streams
-from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.journal.publishing import Writer
+from crew_journal.services.parts import end_task
 
 _log = structlog.get_logger(__name__)
 

@@ -19,7 +19,7 @@ from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import BrokerConnection, connect
 from crew_journal.services.journal.broker.streams import declare_streams
 from crew_journal.services.journal.intake.append import Journal
-from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.journal.publishing import Writer
 
 DEADLINE_S = 120.0
 """Seconds until something has to have happened; a machine that is slow and busy may take many of them."""

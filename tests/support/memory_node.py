@@ -16,14 +16,14 @@ from support.folded_journal import folded_journal
 from support.stack import DEADLINE_S, HOT_INDEX_BYTES, SUBJECT_KEY
 
 from bench.nodes import node_of
-from crew_journal.consumers.adapters.outcome import ObservedEmbedder
+from crew_journal.consumers.adapters.choose import ObservedEmbedder
 from crew_journal.consumers.health.reactor import HealthReactor
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.models.embed_reactor import EmbedReactor
 from crew_journal.consumers.models.missing_reactor import ChunkLimits, IndexReactor
+from crew_journal.consumers.reacting.pull_reactor import ViewsLimits, ViewsReactor
 from crew_journal.consumers.reacting.sweeping import SweepLimits
-from crew_journal.consumers.reacting.views_reactor import ViewsLimits, ViewsReactor
 from crew_journal.consumers.reactor import Reactor, ReactorContext
 from crew_journal.schemas.core.errors import EmbedderUnavailable
 from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE, derived_id
@@ -40,10 +40,9 @@ from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.desk import parse
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.intake.append import Journal
-from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.journal.publishing import Writer
 from crew_journal.services.node import Node
-from crew_journal.services.palace.near import NearDrawers
-from crew_journal.services.palace.searching import DrawerSearch
+from crew_journal.services.palace.searching import DrawerSearch, NearDrawers
 from crew_journal.services.recall.recall import RecallService
 
 Kind = TypeVar("Kind", bound=ViewsReactor)

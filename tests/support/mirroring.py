@@ -14,9 +14,8 @@ from unittest.mock import patch
 from support.stack import Stack
 
 from crew_journal.schemas.documents.rules import Scope
-from crew_journal.services.cli.mirror.documents import MirrorService, Side
 from crew_journal.services.cli.mirror.folder import Folder, MirrorState
-from crew_journal.services.cli.mirror.sync import Mirror, MirrorReport
+from crew_journal.services.cli.mirror.sync import Mirror, MirrorReport, MirrorService, Side
 from crew_journal.services.client import CrewJournal
 
 AGENT = "ada"

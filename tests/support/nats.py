@@ -15,8 +15,7 @@ from pathlib import Path
 from nats.aio.client import Client
 
 from crew_journal.schemas.core.errors import BrokerError
-from crew_journal.services.access.nats_access import bcrypt_hash
-from crew_journal.services.access.owner_token import mint_token
+from crew_journal.services.access.tokens import bcrypt_hash, mint_token
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.config import AgentUser, Durability
 from crew_journal.services.journal.broker.nats_binary import NatsBinary, find_nats_server

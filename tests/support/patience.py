@@ -15,7 +15,7 @@ import pytest
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.settings import MIN_SEQ_WAIT_S
 from crew_journal.services.index.query_embedding import QUERY_TIMEOUT_S
-from crew_journal.services.journal.watch import broker_watch as heartbeat
+from crew_journal.services.journal import watch as heartbeat
 from crew_journal.services.recall.recall import RecallService
 
 PATIENCE_S = 120.0

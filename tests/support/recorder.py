@@ -12,7 +12,7 @@ from crew_journal.services.journal.intake.append import Appended
 
 @dataclass
 class FakeRecorder:
-    """Implements ``services.journal.intake.recorder.Recorder``: an id is recorded once."""
+    """Implements ``services.journal.intake.append.Recorder``: an id is recorded once."""
 
     recorded: dict[tuple[str, str], ControlPayload] = field(default_factory=dict)
     said: list[dict[str, Any]] = field(default_factory=list)

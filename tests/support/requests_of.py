@@ -15,7 +15,7 @@ import httpx
 from crew_journal.schemas.core.errors import CrewJournalError
 from crew_journal.schemas.core.operation import Operation
 from crew_journal.services.desk import parse
-from crew_journal.services.http.openapi import inlined
+from crew_journal.services.http.operations import inlined
 from crew_journal.services.problem import parse_json
 
 DEEP: Final = 100_000

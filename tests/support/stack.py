@@ -28,8 +28,7 @@ from crew_journal.schemas.access.operations import TokenRequest
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.documents.provider import ProviderScope
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.access.owner_token import ensure_owner_token
-from crew_journal.services.access.tokens import NewToken, TokenRegistry
+from crew_journal.services.access.tokens import NewToken, TokenRegistry, ensure_owner_token
 from crew_journal.services.budgets import Budgets
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.documents.adapters import StoreProvider
@@ -39,18 +38,18 @@ from crew_journal.services.entries.rows import SupersedingCheck
 from crew_journal.services.erasure.use_cases import ErasableStream as ErasedFrom
 from crew_journal.services.erasure.use_cases import Erasures
 from crew_journal.services.http.app import App
-from crew_journal.services.http.ports import AppServices, HttpLimits
+from crew_journal.services.http.route import AppServices, HttpLimits
 from crew_journal.services.http.server import ConnectionBounds, HttpServer
 from crew_journal.services.journal.broker.connection import BrokerConnection
 from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.intake.secrets import SecretGuard
-from crew_journal.services.journal.publishing.writer import Writer
+from crew_journal.services.journal.publishing import Writer
 from crew_journal.services.models.use_cases import EmbeddingModels
 from crew_journal.services.node import Node
 from crew_journal.services.operate.backup import Connect, backup_records
 from crew_journal.services.operate.letters import Letters
-from crew_journal.services.operate.long_work import LongOperations
+from crew_journal.services.operate.status import LongOperations
 from crew_journal.services.recall.recall import RecallService
 from crew_journal.services.runtime.composition import make_node, make_services
 from crew_journal.services.runtime.embedding import Embedding

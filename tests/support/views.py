@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.host.folding import Parked
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.opening import StreamAtHand
-from crew_journal.consumers.host.prepare import Parked
 from crew_journal.consumers.host.rebuild import digest
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.projection import Projection

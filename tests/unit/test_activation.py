@@ -13,7 +13,7 @@ from crew_journal.consumers.entries.fold import PROJECTION as ENTRIES
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.models.vectors_fold import PROJECTION as VECTORS
 from crew_journal.schemas.core.errors import NotFound
-from crew_journal.services.models.activation import check_model
+from crew_journal.services.models.use_cases import check_model
 
 
 @pytest.fixture

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from support.journal import ADMIN, AGENT, LEAD, NOW, OWNER, note
 
-from crew_journal.schemas.catalogue import catalogue, info_of, is_control_type, why_not_granted
+from crew_journal.schemas.catalogue import catalogue, control_payloads, info_of, is_control_type, why_not_granted
 from crew_journal.schemas.core.envelope import EntryRecorded
 from crew_journal.schemas.core.errors import InvalidEntry, InvalidQuery, NotAllowed
 from crew_journal.schemas.core.payload import SERVICE_ALONE, PublisherKind
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.documents.rules import UPDATED
-from crew_journal.schemas.events import control_payloads
 from crew_journal.services.journal.intake.submission import accept
 
 KEEPER = Principal(

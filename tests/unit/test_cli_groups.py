@@ -11,7 +11,7 @@ import pytest
 from crew_journal.schemas.operations import ALL
 from crew_journal.schemas.palace.operations import CHECK_DUPLICATE, UPDATE_DRAWER
 from crew_journal.services.cli.commands import Argument, Command, Option
-from crew_journal.services.cli.request_options import Fields, cli_type
+from crew_journal.services.cli.options import Fields, cli_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import pytest
 
 from crew_journal.schemas.core.errors import InvalidQuery
 from crew_journal.schemas.sweeps.operations import SWEEP
-from crew_journal.services.cli import administration, completing
+from crew_journal.services.cli import administration, options
 from crew_journal.services.cli.configuration import CliContext, Configuration, config_file, configured, load, save
 from crew_journal.services.cli.main import main
-from crew_journal.services.cli.request_options import completion_of
-from crew_journal.services.times import moment_of
+from crew_journal.services.cli.options import completion_of
+from crew_journal.services.printable import moment_of
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -137,13 +137,13 @@ def test_a_wrong_file_is_named_with_what_is_wrong(
 def test_completion_gives_values_and_stays_silent_without_a_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert completing.complete_recipe("ro") == ["robust"]
-    assert "fulltext" in completing.complete_view("f")
+    assert options.complete_recipe("ro") == ["robust"]
+    assert "fulltext" in options.complete_view("f")
     assert (complete := completion_of(SWEEP, "sweep")) is not None
     assert complete("de") == ["decay"]
-    assert completing.complete_role("O") == ["OWNER"]
+    assert options.complete_role("O") == ["OWNER"]
     monkeypatch.setenv("CREW_JOURNAL_DATA_DIR", str(tmp_path))
-    assert completing.complete_workspace("") == []
+    assert options.complete_workspace("") == []
 
 
 def test_clean_lists_what_is_kept_and_removes_only_what_is_named_with_yes(

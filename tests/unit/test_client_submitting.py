@@ -13,7 +13,7 @@ from crew_journal.schemas.core.entry import JournalEntry
 from crew_journal.schemas.core.errors import FieldProblem, InvalidEntry, InvalidQuery
 from crew_journal.schemas.core.limits import MAX_BATCH, MAX_BATCH_BYTES
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
-from crew_journal.services.client.submitting import encoded, encoded_batch, in_batches, places_from
+from crew_journal.services.client.core import encoded, encoded_batch, in_batches, places_from
 
 ENTRY = {"entry_type": "a.b", "summary": "said"}
 ITSELF: list[Any] = []

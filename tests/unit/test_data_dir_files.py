@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from crew_journal.services.access.owner_token import ensure_owner_token
-from crew_journal.services.client.trust import claim_journal
+from crew_journal.services.access.tokens import ensure_owner_token
+from crew_journal.services.client.project import claim_journal
 from crew_journal.services.data_dir import make_private
 
 

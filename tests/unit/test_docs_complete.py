@@ -14,11 +14,9 @@ from crew_journal.schemas.settings import Settings
 from crew_journal.services.cli.main import app
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.entries.filters import FILTER_PARAMETERS
-from crew_journal.services.http.openapi import document
-from crew_journal.services.http.operations import operation_routes
-from crew_journal.services.http.routes_admin import ADMIN_ROUTES
+from crew_journal.services.http.operations import document, operation_routes
 from crew_journal.services.http.routes_journal import JOURNAL_ROUTES
-from crew_journal.services.http.routes_status import HIDDEN_ROUTES, STATUS_ROUTES
+from crew_journal.services.http.routes_status import ADMIN_ROUTES, HIDDEN_ROUTES, STATUS_ROUTES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {page.name: page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}

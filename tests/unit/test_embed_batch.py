@@ -18,7 +18,7 @@ from crew_journal.consumers.models.embed_batch import (
     embed_in_pieces,
 )
 from crew_journal.consumers.models.embed_reactor import durable_name
-from crew_journal.consumers.reacting.backoff import Backoff, doubled
+from crew_journal.consumers.reacting.pull import Backoff, doubled
 from crew_journal.schemas.core.errors import EmbedderBadAnswer, EmbedderInputRejected, EmbedderUnavailable
 from crew_journal.schemas.models.rules import EMBEDDABLE
 

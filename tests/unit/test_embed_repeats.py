@@ -9,7 +9,7 @@ from support.events import at, entry
 
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host.admission import IdentityIndex
-from crew_journal.consumers.host.prepare import prepare
+from crew_journal.consumers.host.folding import prepare
 from crew_journal.schemas.core.derived import encode_vector
 from crew_journal.schemas.core.envelope import VectorDerived
 from crew_journal.schemas.core.headers import MSG_ID

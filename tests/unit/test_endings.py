@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crew_journal.consumers import endings as of_consumers
-from crew_journal.services import endings as of_services
+from crew_journal.services import parts as of_services
 
 BOTH = pytest.mark.parametrize("end_task", [of_consumers.end_task, of_services.end_task], ids=["consumers", "services"])
 EndTask = Callable[[asyncio.Task[Any]], Awaitable[None]]

@@ -9,8 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.core.errors import FileRefused
-from crew_journal.schemas.documents.files import DocumentPlace, inner_path, path_of, path_problem, place_of
-from crew_journal.schemas.documents.rules import FILES, TIERS, Scope, key_problem, owner_of, tier_of_label
+from crew_journal.schemas.documents.rules import (
+    FILES,
+    TIERS,
+    DocumentPlace,
+    Scope,
+    inner_path,
+    key_problem,
+    owner_of,
+    path_of,
+    path_problem,
+    place_of,
+    tier_of_label,
+)
 
 PARTS = st.one_of(
     st.sampled_from(["crew", "workspace", "daily", "peers", "topics", "files", "AGENT.md", "CREW.md", "pins.md"]),

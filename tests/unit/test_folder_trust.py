@@ -17,8 +17,16 @@ from crew_journal.services.cli.main import main
 from crew_journal.services.client import CrewJournal
 from crew_journal.services.client.find import find
 from crew_journal.services.client.hook import run
-from crew_journal.services.client.project import Project, project_of, project_without_question
-from crew_journal.services.client.trust import check_journal, claim_journal, note_token, trust, untrust
+from crew_journal.services.client.project import (
+    Project,
+    check_journal,
+    claim_journal,
+    note_token,
+    project_of,
+    project_without_question,
+    trust,
+    untrust,
+)
 from crew_journal.services.data_dir import announce, is_owned, lock
 
 TOKEN = "cj_" + "t" * 43

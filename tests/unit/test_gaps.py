@@ -12,7 +12,7 @@ from support.events import at, control, entry
 from support.views import MEMORY_MB, DeadLetters, file_names, node, source_of
 
 from crew_journal.consumers.discovery import discover_projections
-from crew_journal.consumers.host.gaps import ReadAccount, RebuildRefused, explained, read_through
+from crew_journal.consumers.host.bulk import ReadAccount, RebuildRefused, explained, read_through
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.rebuild import rebuild, verify
 from crew_journal.consumers.host.salvage import kept_files, salvage

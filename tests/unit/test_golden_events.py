@@ -16,6 +16,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from crew_journal import schemas
+from crew_journal.schemas.catalogue import control_payloads
 from crew_journal.schemas.core.derived import OutgoingMessage, encode_link, encode_vector
 from crew_journal.schemas.core.entry import JournalEntry
 from crew_journal.schemas.core.envelope import (
@@ -29,7 +30,6 @@ from crew_journal.schemas.core.envelope import (
 from crew_journal.schemas.core.payload import ControlPayload
 from crew_journal.schemas.decode import decode, upcast
 from crew_journal.schemas.documents.events import encode_document
-from crew_journal.schemas.events import control_payloads
 from crew_journal.schemas.models.events import encode_chunk_vector, encode_token_bits
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "events"

@@ -12,8 +12,7 @@ from support.events import at, control
 from support.projection_contract import check
 from support.views import node
 
-from crew_journal.consumers.folds.history import end, succeed
-from crew_journal.consumers.folds.payloads import decisions
+from crew_journal.consumers.folds.payloads import decisions, end, succeed
 from crew_journal.consumers.host.transaction import ProjectionTransaction, ddl
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.access.events import AgentRegistered, CrewRegistered

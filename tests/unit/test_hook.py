@@ -10,8 +10,7 @@ import pytest
 
 from crew_journal.services.cli.entry import main
 from crew_journal.services.client.hook import run, without_injected
-from crew_journal.services.client.project import Project, project_of, slug
-from crew_journal.services.client.trust import trust
+from crew_journal.services.client.project import Project, project_of, slug, trust
 
 
 @pytest.mark.parametrize(

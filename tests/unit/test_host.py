@@ -16,8 +16,7 @@ from crew_journal.consumers.host import host as host_module
 from crew_journal.consumers.host.admission import IdentityIndex
 from crew_journal.consumers.host.bulk import catch_up
 from crew_journal.consumers.host.faults import FoldingStopped
-from crew_journal.consumers.host.folding import beyond
-from crew_journal.consumers.host.prepare import prepare
+from crew_journal.consumers.host.folding import beyond, prepare
 from crew_journal.consumers.projection import Batch, FoldTransaction
 from crew_journal.schemas.access.events import TokenRevoked
 from crew_journal.schemas.core.envelope import EntryRecorded

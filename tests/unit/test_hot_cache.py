@@ -15,7 +15,7 @@ from crew_journal.schemas.core.derived import OutgoingMessage
 from crew_journal.schemas.facts.events import EntityNamed, FactAsserted, FactEntity
 from crew_journal.schemas.palace.events import DrawerFiled
 from crew_journal.schemas.text.analyzer import Analyzer
-from crew_journal.services.documents.index import document_indexes
+from crew_journal.services.documents.search import document_indexes
 from crew_journal.services.facts.index import FactIndex, fact_indexes
 from crew_journal.services.index.cache import HotCache, Indexes
 from crew_journal.services.index.entry_slot import EntryIndexes

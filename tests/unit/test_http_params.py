@@ -5,7 +5,7 @@ from starlette.requests import Request
 
 from crew_journal.schemas.core.errors import InvalidQuery
 from crew_journal.services.entries.filters import FILTER_PARAMETERS, parse_filters
-from crew_journal.services.http.openapi import COMMON, known_names
+from crew_journal.services.http.operations import COMMON, known_names
 from crew_journal.services.http.route import Params
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from crew_journal.services.cli.importing.command import Plan, Selection
+from crew_journal.services.cli.importing.command import SOURCES, Plan, Selection
 from crew_journal.services.cli.importing.lines import read_line
 from crew_journal.services.cli.importing.sources.found import Notes
-from crew_journal.services.cli.importing.sources.table import SOURCES
 from crew_journal.services.cli.main import main
 
 SAMPLES = Path(__file__).parents[1] / "data" / "imports"

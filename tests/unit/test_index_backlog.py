@@ -9,7 +9,7 @@ import pytest
 
 from crew_journal.consumers.models import missing_reactor as index_backlog
 from crew_journal.consumers.models.missing_reactor import Backlog, backlog_of
-from crew_journal.consumers.reacting.durable import Remaining
+from crew_journal.consumers.reacting.pull import Remaining
 
 PUT_OFF = frozenset({11, 14})
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from crew_journal.schemas.catalogue import control_payloads
 from crew_journal.schemas.core.entry import JournalEntry
 from crew_journal.schemas.core.envelope import DocumentWritten, EntryRecorded, LinkDerived
 from crew_journal.schemas.erasure import lineage
 from crew_journal.schemas.erasure.lineage import names_of, sources_of
-from crew_journal.schemas.events import control_payloads
 
 FOLLOWED = {
     "evidence", "source_entry_id", "source_drawer_id", "skill_of", "proposal_id", "target_entry_id", "rule_id",

@@ -24,15 +24,14 @@ from support.malformed import ARCHIVES, FAULTS, FORMATS, SPECIALS, Sample, type_
 from support.mempalace import write_store
 
 from crew_journal.schemas.core.errors import EntryTooLarge, InvalidFile
-from crew_journal.services.cli import bundles, foreign_files, foreign_json
+from crew_journal.services.cli import bundles, foreign_files
+from crew_journal.services.cli import palace_sources as mempalace
 from crew_journal.services.cli.importing import command
-from crew_journal.services.cli.importing.command import Plan, Selection
+from crew_journal.services.cli.importing.command import SOURCES, Plan, Selection
 from crew_journal.services.cli.importing.lines import MAX_LINE_BYTES
-from crew_journal.services.cli.importing.sources import chatgpt
-from crew_journal.services.cli.importing.sources.table import SOURCES
+from crew_journal.services.cli.importing.sources import conversations
 from crew_journal.services.cli.main import main
-from crew_journal.services.cli.palace_import import sources as mempalace
-from crew_journal.services.cli.palace_import.sources import PalaceSource, palace_folder, read_mempalace, read_notes
+from crew_journal.services.cli.palace_sources import PalaceSource, palace_folder, read_mempalace, read_notes
 
 CHARS = 2_000_000
 PARTS = 200_000
@@ -52,8 +51,8 @@ torn = {"a byte that is not UTF-8", "an encoded surrogate", "UTF-16", "random by
 
 @pytest.fixture(autouse=True)
 def low_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign_json, "MAX_VALUE_CHARS", CHARS)
-    monkeypatch.setattr(foreign_json, "MAX_PARTS", PARTS)
+    monkeypatch.setattr(foreign_files, "MAX_VALUE_CHARS", CHARS)
+    monkeypatch.setattr(foreign_files, "MAX_PARTS", PARTS)
     monkeypatch.setattr(foreign_files, "RATIO_FROM_BYTES", 1 << 20)
     monkeypatch.setattr(mempalace, "MAX_STEPS", 20)
 
@@ -253,7 +252,7 @@ def test_a_long_export_is_read_one_conversation_at_a_time(tmp_path: Path) -> Non
         count = 0
         for file in foreign_files.files_of(path, lambda _inside: True, lambda *_: None, archives=True):
             with file.open() as opened:
-                for _line, chat in foreign_json._Text(opened, "x").values():
+                for _line, chat in foreign_files._Text(opened, "x").values():
                     count += len(chat["chat_messages"])
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -263,12 +262,12 @@ def test_a_long_export_is_read_one_conversation_at_a_time(tmp_path: Path) -> Non
 
 
 def test_a_list_of_many_small_members_is_read_whatever_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign_json, "MAX_PARTS", 1_000)
-    monkeypatch.setattr(foreign_json, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(foreign_files, "MAX_PARTS", 1_000)
+    monkeypatch.setattr(foreign_files, "CHUNK_BYTES", 500)
     text = "[" + "{}," * 100_000 + "{}]"
-    assert sum(1 for _ in foreign_json._Text(io.BytesIO(text.encode()), "x").values()) == 100_001
+    assert sum(1 for _ in foreign_files._Text(io.BytesIO(text.encode()), "x").values()) == 100_001
     with pytest.raises(InvalidFile, match="more than 1,000 members"):
-        list(foreign_json._Text(io.BytesIO(b"[" + text.encode() + b"]"), "x").values())
+        list(foreign_files._Text(io.BytesIO(b"[" + text.encode() + b"]"), "x").values())
 
 
 @pytest.mark.parametrize(
@@ -286,10 +285,10 @@ def test_a_list_of_many_small_members_is_read_whatever_their_number(monkeypatch:
 )
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 100])
 def test_parts_of_any_size_give_the_same_values(text: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = list(foreign_json._Text(io.BytesIO(text.encode()), "x").values())
-    monkeypatch.setattr(foreign_json, "CHUNK_BYTES", chunk)
-    monkeypatch.setattr(foreign_json, "_ONE_LINE_CHARS", 1_000)
-    assert list(foreign_json._Text(io.BytesIO(text.encode()), "x").values()) == whole
+    whole = list(foreign_files._Text(io.BytesIO(text.encode()), "x").values())
+    monkeypatch.setattr(foreign_files, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(foreign_files, "_ONE_LINE_CHARS", 1_000)
+    assert list(foreign_files._Text(io.BytesIO(text.encode()), "x").values()) == whole
     plain = text.lstrip("\ufeff")
     try:
         value = json.loads(plain)
@@ -316,7 +315,7 @@ def test_a_cycle_of_messages_and_a_long_chain_of_them_end() -> None:
         f"n{n}": {"parent": f"n{n - 1}" if n else None, "children": [f"n{n + 1}"]} for n in range(30_000)
     }
     for mapping, end, turns in ((ring, "n3", 10), (ring, None, 0), (rootless, None, 10), (chain, None, 30_000)):
-        assert len(chatgpt._path(mapping, end)) == turns
+        assert len(conversations._path(mapping, end)) == turns
 
 
 def test_a_folder_that_a_transcript_names_need_not_be_a_name(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ from crew_journal.schemas.context.nudges import (
     cost_nudge,
     memory_nudge,
     spending,
+    strip_nudges,
     token_text,
     tokens_of,
     usd_of,
 )
-from crew_journal.schemas.context.stripping import strip_nudges
 
 
 def call(entry_id: str, *, span: str | None = None, refs: dict[str, Any] | None = None, **payload: Any) -> CostEntry:

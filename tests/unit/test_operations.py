@@ -32,7 +32,7 @@ from crew_journal.services.client.generated import AsyncOperations, Operations
 from crew_journal.services.desk import Caller, Desk
 from crew_journal.services.http import operations as http_operations
 from crew_journal.services.http.app import App
-from crew_journal.services.http.ports import AppServices, HttpLimits
+from crew_journal.services.http.route import AppServices, HttpLimits
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crew_journal.schemas.palace.classifier import classify, prose_of
+from crew_journal.schemas.palace.exchanges import classify, prose_of
 from crew_journal.schemas.text.kinds import Marker, lexicon
 
 LABELLED = Path(__file__).parents[1] / "data" / "palace_labelled.tsv"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crew_journal.schemas.palace.graph import NODES_SHOWN, PlaceCount, graph_counts, rooms_of, tunnels, walk
+from crew_journal.schemas.palace.rules import NODES_SHOWN, PlaceCount, graph_counts, rooms_of, tunnels, walk
 
 PLACES = [
     PlaceCount("backend", "auth", "", 3),

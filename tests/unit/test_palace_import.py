@@ -14,7 +14,7 @@ from support.mempalace import DECISION, write_store
 
 from crew_journal.schemas.core.errors import CrewJournalError, NotFound
 from crew_journal.schemas.core.timestamps import parse_ts
-from crew_journal.services.cli.palace_import.sources import palace_folder, read_mempalace, read_notes, sections_of
+from crew_journal.services.cli.palace_sources import palace_folder, read_mempalace, read_notes, sections_of
 
 NOTE = """---
 title: Plans

@@ -11,13 +11,8 @@ from bench.nodes import node_of
 from crew_journal.schemas.core.errors import NotFound
 from crew_journal.schemas.core.ports import ViewReader
 from crew_journal.schemas.core.principal import Principal, Role
-from crew_journal.schemas.palace.graph import PlaceCount
-from crew_journal.schemas.palace.graph_operations import (
-    ExplicitTunnel,
-    PalaceGraphRequest,
-    TraverseRequest,
-    TunnelsRequest,
-)
+from crew_journal.schemas.palace.operations import ExplicitTunnel, PalaceGraphRequest, TraverseRequest, TunnelsRequest
+from crew_journal.schemas.palace.rules import PlaceCount
 from crew_journal.services.desk import Caller
 from crew_journal.services.palace.tunnels import Navigation, Tunnels
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.palace.classifier import Classified, classify, confidence_of, prose_of, room_of
+from crew_journal.schemas.palace.exchanges import Classified, classify, confidence_of, prose_of, room_of
 from crew_journal.schemas.palace.layers import (
     CONTEXT_CHARS,
     ESSENTIAL_CHARS,

@@ -21,7 +21,7 @@ from crew_journal.schemas.decode import decode
 from crew_journal.schemas.operators.rules import key_id, subject_hash
 from crew_journal.services.access.tokens import token_created
 from crew_journal.services.cli.administration import speaker_of
-from crew_journal.services.cli.importing.sources import openai_messages
+from crew_journal.services.cli.importing.sources import conversations
 from crew_journal.services.cli.importing.sources.found import Notes
 from crew_journal.services.journal.intake.ingest import principal_of
 from crew_journal.services.journal.intake.submission import accept
@@ -122,7 +122,7 @@ def test_a_message_that_names_maria_in_an_import_of_the_owner_is_not_hers(tmp_pa
     messages = [{"role": "user", "name": "maria", "content": "My role is CFO."}]
     file = tmp_path / "chat.jsonl"
     file.write_text(json.dumps({"messages": messages}) + "\n")
-    entries = list(openai_messages.read(file, Notes()))
+    entries = list(conversations.read_openai_messages(file, Notes()))
     assert [entry["actor_id"] for entry in entries] == ["maria"]
     for entry in entries:
         accepted = accept(token(Role.OWNER), {**entry, "workspace_id": "acme"}, NOW)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from crew_journal.schemas.documents.rules import SCAN_OVERLAP, joint, sha256_of
 from crew_journal.schemas.documents.tables import DocumentRow
-from crew_journal.services.documents.present import OwnerSizes, WrittenDocument
+from crew_journal.services.documents.checks import OwnerSizes, WrittenDocument
 
 TEXT = st.text(st.sampled_from("aé\n"), min_size=1, max_size=12) | st.just("x" * (SCAN_OVERLAP + 5))
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from crew_journal.schemas.text.secrets import find_secrets, formats, kinds_of, may_hold_secrets, without
-from crew_journal.services.access.owner_token import mint_token
+from crew_journal.services.access.tokens import mint_token
 
 MIXED = "a1B2" * 20
 PEM_BODY = "\n".join(["MIIEvQIBADANBgkqhkiG9w0BAQEFAASC" * 2] * 4)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.settings import FREE_DISK_FLOOR_BYTES
-from crew_journal.services.journal.watch.broker_watch import PAUSE_LOOKS, STALLED_LOOKS, StallWatch
+from crew_journal.services.journal.watch import PAUSE_LOOKS, STALLED_LOOKS, StallWatch
 
 Usage = namedtuple("Usage", "free")
 
@@ -24,9 +24,7 @@ class World:
         self.stream: Any = SimpleNamespace(trouble=None)
         self.free = FREE_DISK_FLOOR_BYTES
         self.restarts = 0
-        monkeypatch.setattr(
-            "crew_journal.services.journal.watch.broker_watch.shutil.disk_usage", lambda _path: Usage(self.free)
-        )
+        monkeypatch.setattr("crew_journal.services.journal.watch.shutil.disk_usage", lambda _path: Usage(self.free))
         broker: Any = SimpleNamespace(restart=self.restart) if ours else None
         self.watch = StallWatch(self.writer, self.canary, self.stream, broker, path)  # type: ignore[arg-type]
 

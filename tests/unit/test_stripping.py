@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.context.nudges import marked
-from crew_journal.schemas.context.stripping import (
+from crew_journal.schemas.context.nudges import (
     EMPTY_SUMMARY,
+    marked,
     strip_injected,
     strip_nudges,
     strip_recalled_memory,
@@ -22,8 +22,7 @@ from crew_journal.schemas.core.errors import InvalidEntry
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.recall.render import PromptHit, render
 from crew_journal.services.client import strip_injected as offered_by_the_client
-from crew_journal.services.journal.intake.plain import Accepted
-from crew_journal.services.journal.intake.submission import accept
+from crew_journal.services.journal.intake.submission import Accepted, accept
 
 NONCE = "0123456789abcdef"
 OTHER = "fedcba9876543210"

@@ -18,8 +18,7 @@ from crew_journal.schemas.core.errors import EntryTooLarge, InvalidEntry, NotAll
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.decode import decode
 from crew_journal.services.journal.broker.connection import encode_headers
-from crew_journal.services.journal.intake.plain import Accepted, accept_plain
-from crew_journal.services.journal.intake.submission import accept, content_hash, encode_entry
+from crew_journal.services.journal.intake.submission import Accepted, accept, accept_plain, content_hash, encode_entry
 
 SOLO = Principal(token_id="t", role=Role.AGENT, workspace_id="acme", agent_id="hermit")
 

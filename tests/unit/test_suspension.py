@@ -13,7 +13,7 @@ from support.views import MEMORY_MB, Node, node, source_of
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.host import faults as leniency
 from crew_journal.consumers.host.bulk import catch_up
-from crew_journal.consumers.host.prepare import Parked
+from crew_journal.consumers.host.folding import Parked
 from crew_journal.consumers.host.rebuild import ViewNotRebuilt, rebuild, verify
 from crew_journal.consumers.projection import Batch, FoldTransaction, Projection
 from crew_journal.schemas.core.envelope import EntryRecorded

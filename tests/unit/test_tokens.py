@@ -17,8 +17,7 @@ from crew_journal.schemas.core.ports import CommittedBatch
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.entries.tables import ADMISSION_PROJECTION
-from crew_journal.services.access.owner_token import mint_token, token_hash
-from crew_journal.services.access.tokens import TOKENS_PROJECTION, TokenRegistry
+from crew_journal.services.access.tokens import TOKENS_PROJECTION, TokenRegistry, mint_token, token_hash
 from crew_journal.services.desk import parse
 from crew_journal.services.journal.broker.config import AgentUser
 from crew_journal.services.journal.intake.append import Appended

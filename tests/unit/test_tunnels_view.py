@@ -14,7 +14,7 @@ from support.views import DeadLetters, node
 from crew_journal.consumers.palace.tunnels_fold import TunnelsProjection
 from crew_journal.schemas.core.payload import ControlPayload
 from crew_journal.schemas.palace.events import TunnelCreated, TunnelDeleted, TunnelEnd, TunnelFollowed
-from crew_journal.schemas.palace.graph import Use, followed, strength_at, tunnel_id
+from crew_journal.schemas.palace.rules import Use, followed, strength_at, tunnel_id
 from crew_journal.schemas.palace.tables import TUNNELS
 
 HOUR = 3_600_000

@@ -25,17 +25,47 @@ from ....schemas.core.limits import REQUEST_BYTES
 from ....schemas.models.rules import REMEMBERED
 from ...printable import safe
 from ..commands import Argument, Option
-from ..completing import complete_workspace
 from ..connection import Target, sync_client, target
-from ..options import Json, Where, settings_from
+from ..options import Json, Where, complete_workspace, settings_from
 from ..output import Progress, counted, progress_bar, say, show
 from .lines import BATCH_LINES, MAX_LINE_BYTES, BadLine, Line, LineBatch, read_batches, read_line, refusal
 from .run import ImportState, StateFile
-from .sources.found import IMPORTED, Notes, Record, content_id
-from .sources.table import SOURCES, ImportFormat
+from .sources import conversations, records, transcripts
+from .sources.found import IMPORTED, Notes, Reader, Record, content_id
 
 if TYPE_CHECKING:
     from .run import BatchAck, Sender
+
+
+# Which program's format is read by what, and where that program keeps its files.
+
+
+@dataclass(frozen=True, slots=True)
+class ImportFormat:
+    """A format.
+
+    Attributes:
+        read: Its reader.
+        usual: Where the program keeps it, below the home directory; None if a person exports it.
+    """
+
+    read: Reader
+    usual: str | None = None
+
+
+SOURCES: Final[Mapping[str, ImportFormat]] = {
+    "claude-code": ImportFormat(transcripts.read_claude_code, ".claude/projects"),
+    "codex": ImportFormat(transcripts.read_codex, ".codex/sessions"),
+    "chatgpt": ImportFormat(conversations.read_chatgpt),
+    "claude": ImportFormat(conversations.read_claude),
+    "openai-messages": ImportFormat(conversations.read_openai_messages),
+    "mem0": ImportFormat(records.read_mem0),
+    "mcp-memory": ImportFormat(records.read_mcp_memory),
+    "otel": ImportFormat(records.read_otel),
+    "cloudevents": ImportFormat(records.read_cloudevents),
+    "slack": ImportFormat(conversations.read_slack),
+}
+"""By the value of ``--from``."""
 
 
 # The plan of an import from another program: what would be written, and what is left out.

@@ -19,7 +19,7 @@ from ....schemas.core.errors import FieldProblem, InvalidEntry
 from ....schemas.core.ids import DERIVED_NAMESPACE
 from ....schemas.core.limits import DEFAULT_WORKSPACE, REQUEST_BYTES
 from ....schemas.core.payload import SERVICE_ALONE
-from ..foreign_json import ShapeFault, parse
+from ..foreign_files import ShapeFault, parse
 
 BATCH_LINES: Final = 500
 """Maximum lines of a request: one atomic batch of the broker."""

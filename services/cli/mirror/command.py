@@ -96,9 +96,8 @@ def _maker(
     patient: bool,
 ) -> Callable[[CrewJournal], Callable[[], None]]:
     """A function that runs a pass over a connection; the first call creates the mirror."""
-    from .documents import MirrorService, Side
     from .folder import Folder, MirrorState
-    from .sync import Mirror
+    from .sync import Mirror, MirrorService, Side
 
     mirrors: list[Mirror] = []
 

@@ -29,7 +29,7 @@ import structlog
 
 from ....schemas.core.errors import BrokerError, BrokerUnavailable
 from ...data_dir import write_private
-from ...endings import end_task
+from ...parts import end_task
 from .config import LOOPBACK, PID_FILE, AgentUser, BrokerFiles, BrokerIdentity, Durability, render_config
 from .nats_binary import NatsBinary, version_text
 

@@ -353,7 +353,7 @@ async def connect(
                 closed_cb=client.was_closed,
             )
             if _cancellations() > before:
-                raise asyncio.CancelledError  # nats-py swallows it if an answer comes at once (services/endings.py)
+                raise asyncio.CancelledError  # nats-py swallows it if an answer comes at once (services/parts.py)
         except (NatsError, OSError, TimeoutError) as error:
             await client.close()
             if _cancellations() > before:

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Unpack
+from typing import Any, Final, Protocol, TypedDict, Unpack
 
 import orjson
 import structlog
@@ -28,7 +28,7 @@ from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError
 from pydantic import ValidationError
 
-from ....schemas.core.entry import problems_of
+from ....schemas.core.entry import ActorType, JournalEntry, Priority, Severity, problems_of
 from ....schemas.core.envelope import EntryRecorded
 from ....schemas.core.errors import (
     BrokerUnavailable,
@@ -37,22 +37,78 @@ from ....schemas.core.errors import (
     FieldProblem,
     FoldError,
     InvalidEntry,
+    InvalidQuery,
     NotAllowed,
 )
-from ....schemas.core.ids import message_id, name_key, unforeseen
+from ....schemas.core.ids import message_id, mint_entry_id, name_key, unforeseen
 from ....schemas.core.limits import MAX_BATCH
 from ....schemas.core.payload import ControlPayload
 from ....schemas.core.ports import IdentityReader, Published
 from ....schemas.core.principal import Principal
 from ....schemas.core.sequence_set import Range, normalised
 from ....schemas.core.subjects import JOURNAL_STREAM
+from ....schemas.core.timestamps import to_ms
 from ....schemas.decode import decode
-from ..publishing.acks import EncodedMessage
-from ..publishing.writer import Writer
-from .decisions import DecisionFields, decision_entry
-from .plain import Accepted, entry_head
-from .secrets import Scrubbed, SecretGuard
-from .submission import accept
+from ..publishing import EncodedMessage, Writer
+from .secrets import Scrubbed, Scrubs, SecretGuard
+from .submission import Accepted, accept, content_hash, encode_entry, entry_head
+
+# Builds journal entries from decisions of the service.
+#
+# A decision (a priority, a token, a parked event) is recorded in the journal and read like any entry. Invariant: these
+# entries have a control type; clients' entries are never built here.
+
+
+class DecisionFields(TypedDict, total=False):
+    """Optional fields of a decision; ``None`` means absent.
+
+    Attributes:
+        entry_id: A deterministic id, so that a repeated decision is recorded once; random if absent.
+        actor_type: Type of the actor that decided; the system if absent.
+        actor_id: Id of the actor.
+        severity: Info if absent.
+        crew_id: The crew it concerns.
+        agent_id: The agent it concerns.
+        priority: Its priority; normal if absent.
+        refs: Ids of other entries.
+    """
+
+    entry_id: str | None
+    actor_type: ActorType
+    actor_id: str | None
+    severity: Severity
+    crew_id: str | None
+    agent_id: str | None
+    priority: Priority | None
+    refs: dict[str, list[str]] | None
+
+
+def decision_entry(
+    workspace_id: str, payload: ControlPayload, summary: str, now: datetime, **fields: Unpack[DecisionFields]
+) -> Accepted:
+    """The entry that records a decision; its id is random unless given.
+
+    Args:
+        workspace_id: The workspace, or ``_system``.
+        payload: The decision.
+        summary: One line for the reader of the journal.
+        now: The server's time, UTC; not part of the content hash, so that the same decision has the same content later.
+        **fields: The optional fields.
+    """
+    record: dict[str, Any] = {
+        "workspace_id": workspace_id,
+        "entry_type": payload.ENTRY_TYPE,
+        "schema_version": payload.VERSION,
+        "summary": summary,
+        "payload": payload.model_dump(mode="json"),
+        "actor_type": ActorType.SYSTEM,
+        "severity": Severity.INFO,
+    }
+    record |= {"id" if name == "entry_id" else name: value for name, value in fields.items() if value is not None}
+    content = content_hash(record)
+    entry = JournalEntry.model_validate({"id": mint_entry_id(to_ms(now)), **record, "ts": now})
+    return encode_entry(entry, content, control=True, given_id="id" in record, publisher=None)
+
 
 # Reads the stored message when the broker reports a duplicate.
 
@@ -472,3 +528,88 @@ def _conflict(taken: Mapping[str, int]) -> EntryConflict:
         field="id",
         seq=taken[ids[0]],
     )
+
+
+# The port through which most use-cases record decisions in the journal.
+#
+# Invariant: these use-cases publish only control entries and only through this port, so that each can be tested
+# without a broker.
+
+
+class Recorder(Protocol):
+    """The part of ``append.Journal`` that records decisions."""
+
+    async def record(
+        self, workspace_id: str, payload: ControlPayload, *, summary: str, **fields: Unpack[DecisionFields]
+    ) -> Appended:
+        """Record a decision as a control entry; returns after the ack.
+
+        Raises:
+            EntryConflict: If ``entry_id`` belongs to another decision.
+            BrokerUnavailable: If no ack came within the bound.
+        """
+        ...
+
+
+class ScrubbingRecorder(Recorder, Scrubs, Protocol):
+    """A recorder that also removes credentials from texts that are stored elsewhere or from which an id is made."""
+
+    def refuse_erased(self, workspace_id: str, name: str, field: str = "id") -> None:
+        """Raise ``EntryConflict`` for an id that was erased."""
+        ...
+
+
+# Handles an append request from HTTP or NATS: takes one entry or a list and returns the receipts.
+#
+# Invariant: HTTP and NATS accept the same requests and give the same answers.
+
+
+class Appender(Protocol):
+    """The part of ``services.journal.intake.append.Journal`` that agents use."""
+
+    async def append(self, principal: Principal, submission: Mapping[str, Any]) -> Appended:
+        """Append one entry; returns after the ack."""
+        ...
+
+    async def append_batch(self, principal: Principal, submissions: Sequence[Mapping[str, Any]]) -> list[Appended]:
+        """Append entries, all or nothing; returns after the acks."""
+        ...
+
+
+async def append_submitted(journal: Appender, principal: Principal, submitted: Any) -> list[dict[str, object]]:
+    """Append one entry or a list of up to 1,000, all or nothing.
+
+    Args:
+        journal: Appends.
+        principal: Who submits.
+        submitted: The parsed body, from ``parse_json``.
+
+    Returns:
+        ``{"id", "seq"}`` of each entry, with ``"duplicate": true`` if the journal already held it, and ``"warnings"``
+        if any.
+
+    Raises:
+        InvalidQuery: If the list is empty.
+        EntryTooLarge: If it is too long.
+        CrewJournalError: As in ``Journal.append`` and ``append_batch``.
+    """
+    if not isinstance(submitted, list):
+        return [_receipt(await journal.append(principal, submitted))]
+    if not submitted:
+        raise InvalidQuery("the batch is empty", hint="send at least one entry", field="entries")
+    if len(submitted) > MAX_BATCH:
+        raise EntryTooLarge(
+            f"the batch has {len(submitted)} entries, at most {MAX_BATCH} are allowed",
+            hint="send it in parts",
+            field="entries",
+        )
+    return [_receipt(appended) for appended in await journal.append_batch(principal, submitted)]
+
+
+def _receipt(appended: Appended) -> dict[str, object]:
+    receipt: dict[str, object] = {"id": appended.id, "seq": appended.seq}
+    if appended.duplicate:
+        receipt["duplicate"] = True
+    if appended.warnings:
+        receipt["warnings"] = appended.warnings
+    return receipt

@@ -33,7 +33,7 @@ from ...budgets import SPENDER, Budgets
 from ...parts import Part
 from ...problem import log_unexpected, parse_json, problem, problem_of, unexpected_problem
 from ..broker.connection import BrokerConnection, encode_headers
-from .submitted import Appender, append_submitted
+from .append import Appender, append_submitted
 
 QUEUE: Final = "crew-journal"
 """Name of the queue group: all nodes of a journal share the requests."""

@@ -21,7 +21,7 @@ from ....schemas.core.recorded_settings import ScrubberMode
 from ....schemas.documents.tables import MEMORY_CONFIG
 from ....schemas.text.secrets import NOTICE, find_secrets, kinds_of, may_hold_secrets, without
 from ...kept import KeptValues, in_thread
-from .plain import Accepted
+from .submission import Accepted
 
 DEFAULT_MODE: Final[ScrubberMode] = "redact"
 MODE_OF_SETTING: Final[Mapping[str, ScrubberMode]] = {"redact": "redact", "refuse": "block", "keep": "off"}

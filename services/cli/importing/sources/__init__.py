@@ -1,1 +1,1 @@
-"""Readers of what other programs keep, one file for each: their records as submissions of entries."""
+"""Readers of what other programs keep, by kind of source: their records as submissions of entries."""

@@ -23,8 +23,7 @@ from .....schemas.core.timestamps import format_ts
 from .....schemas.models.rules import CONVERSATION, TITLE, TITLE_CHARS
 from .....schemas.text.kinds import lexicon
 from ....client.project import Project, project_without_question, slug
-from ...foreign_files import ForeignFile, files_of
-from ...foreign_json import Shape, ValuePlace, values_of
+from ...foreign_files import ForeignFile, Shape, ValuePlace, files_of, values_of
 
 IMPORTED: Final = "memory.imported"
 """Type of a statement that another memory kept."""

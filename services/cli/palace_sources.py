@@ -18,14 +18,13 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from ....schemas.core.errors import InvalidFile, NotFound
-from ....schemas.core.timestamps import format_ts
-from ....schemas.facts.operations import KgAddRequest
-from ....schemas.palace.events import CONTENT_CHARS, PLACE_CHARS
-from ....schemas.palace.operations import ImportedDrawer
-from ....schemas.palace.rules import DIARY, agent_slug, drawer_id, is_noise
-from ..foreign_files import MAX_TEXT_BYTES, file_at, files_of, shown
-from ..foreign_json import TEXT, ValuePlace, values_of
+from ...schemas.core.errors import InvalidFile, NotFound
+from ...schemas.core.timestamps import format_ts
+from ...schemas.facts.operations import KgAddRequest
+from ...schemas.palace.events import CONTENT_CHARS, PLACE_CHARS
+from ...schemas.palace.operations import ImportedDrawer
+from ...schemas.palace.rules import DIARY, agent_slug, drawer_id, is_noise
+from .foreign_files import MAX_TEXT_BYTES, TEXT, ValuePlace, file_at, files_of, shown, values_of
 
 
 @dataclass(slots=True)

@@ -18,10 +18,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import httpx
 
-from ....schemas.core.errors import CrewJournalError, EntryTooLarge, InvalidQuery, NotAllowed, NotFound, Unavailable
-from ....schemas.documents.rules import TIERS, MinRole, Scope
-from ....schemas.text.injection import finding_in
-from ..connection import Target
+from ...schemas.core.errors import CrewJournalError, EntryTooLarge, InvalidQuery, NotAllowed, NotFound, Unavailable
+from ...schemas.documents.rules import TIERS, MinRole, Scope
+from ...schemas.text.injection import finding_in
+from .connection import Target
 
 # A request of an agent's process → the request to the service, in the agent's name.
 

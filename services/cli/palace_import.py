@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from ...printable import safe
-from ..commands import Argument, Option
-from ..connection import client
-from ..options import Json, Where, Workspace
-from ..output import counted, progress_bar, say, show
+from ..printable import safe
+from .commands import Argument, Option
+from .connection import client
+from .options import Json, Where, Workspace
+from .output import counted, progress_bar, say, show
 
 if TYPE_CHECKING:
-    from ....schemas.palace.operations import ImportedDrawer
-    from ...client import CrewJournal
-    from .sources import PalaceSource
+    from ...schemas.palace.operations import ImportedDrawer
+    from ..client import CrewJournal
+    from .palace_sources import PalaceSource
 
 BATCH: Final = 200
 BATCH_CHARS: Final = 400_000
@@ -42,7 +42,7 @@ def palace_import(
     Drawers that were removed from the source are deleted here, too, and can be restored. A drawer that was deleted here
     stays deleted.
     """
-    from .sources import palace_folder, read_mempalace, read_notes
+    from .palace_sources import palace_folder, read_mempalace, read_notes
 
     folder = palace_folder(path) if path.is_dir() else None
     source = read_notes(path, wing) if folder is None else read_mempalace(folder)
@@ -59,7 +59,7 @@ def palace_import(
         }
     show(report, json_output, _print)
     if drawers["no_room"] and not dry_run:
-        from ....schemas.core.errors import PalaceFull
+        from ...schemas.core.errors import PalaceFull
 
         number = counted(drawers["no_room"], "drawer")
         raise PalaceFull(

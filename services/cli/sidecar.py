@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Annotated, Final
 
-from ....schemas.core.errors import Unavailable
-from ..commands import Option
-from ..connection import resolve
-from ..options import Json, Where, Workspace
-from ..output import show
-from ..run import stopping
+from ...schemas.core.errors import Unavailable
+from .commands import Option
+from .connection import resolve
+from .options import Json, Where, Workspace
+from .output import show
+from .run import stopping
 
 if TYPE_CHECKING:
-    from ..connection import Target
+    from .connection import Target
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9120"
 
@@ -32,7 +32,7 @@ def sidecar(
     Forwards POST /memory/search, GET /memory/status, POST /memory/reindex and POST /memory/write to the service in the
     agent's name, and nothing else.
     """
-    from .server import ActingAgent, Sidecar, listen_of
+    from .sidecar_server import ActingAgent, Sidecar, listen_of
 
     def find() -> Target | None:
         return resolve(where)

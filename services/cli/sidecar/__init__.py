@@ -1,1 +1,0 @@
-"""Memory on loopback for the processes of one agent, without a token."""

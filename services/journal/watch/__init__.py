@@ -1,1 +1,0 @@
-"""Watches whether the broker runs, accepts writes, and still holds the acked messages."""

@@ -4,7 +4,7 @@
 
 A set is a folder with ``journal.jsonl`` and ``queries.jsonl`` (docs/cli.md, ``eval``). Without one, those of
 ``../shared/data`` are read; nothing is fetched, and a set that is absent is said to be. Texts are stored as they are, and no
-language model takes part. Further fields of a question than for ``eval``: ``asked_at``; ``before``, the id of the entry before
+language model takes part. Beyond the fields of ``eval``, a question has ``asked_at``, ``before``, the id of the entry before
 which it is asked, so that only earlier ones are stored; ``relevant_traces``, the sessions that answer it.
 
 Invariant: every way is measured in the same run, on the same entries and questions, with the same vectors.

@@ -88,6 +88,7 @@ class Query:
         told: Whether it asks, states or quotes.
         queries: (d,) float32 mean vector of all sorts of queries under the same model; None if it was not measured.
         as_of_day: The day that the question is about, if it names one; days since 1970-01-01.
+        unspaced: Whether most of its words are of a script without spaces, which are looked up by pairs of characters.
     """
 
     text: str
@@ -100,6 +101,7 @@ class Query:
     told: QueryKind = QueryKind.ASKS
     queries: Vectors | None = None
     as_of_day: int | None = None
+    unspaced: bool = False
 
     def with_vector(self, vector: Vectors | None) -> Query:
         """The same query with another vector, for another kind of text."""
@@ -219,4 +221,6 @@ def query_of(
     if day is not None and kind is QueryKind.ASKS:
         as_of = days_asked(fold(text), day, date_language_of(words))
     as_of_day = None if as_of is None else (as_of.first + as_of.last) // 2
-    return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, kind, queries, as_of_day)
+    unspaced = 2 * len(pairs_of_words) > len(terms) > 0
+    wording = Wording(forms, written_as, analyzer)
+    return Query(text, terms, vector, late, day, wording, names, kind, queries, as_of_day, unspaced)

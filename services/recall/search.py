@@ -37,7 +37,7 @@ from .asking import Query
 from .conversational import SeenCandidates, conversation_shares, features_of, rule_shares, with_next_turns
 from .fusion import ranks_among, reciprocal_ranks, weighted_z, z_scores
 from .late import search_late
-from .recipes import Fusion, Recipe
+from .recipes import ENGLISH_MODELS, Fusion, Recipe
 
 # Puts the latest of similar hits first, because the last statement counts.
 
@@ -132,10 +132,8 @@ def searched(
 
     If one arm has no input (no vector, only stop words), the other alone decides.
     """
-    if query.told is QueryKind.STATES:
-        recipe = recipe.for_statements
-    elif query.told is QueryKind.QUOTES:
-        recipe = recipe.for_quotations
+    unread = query.unspaced and (index.model is None or index.model in ENGLISH_MODELS)
+    recipe = recipe.for_query(query.told, len(query.terms), unread=unread)
     scoped = index.scoped(scope)
     depth = recipe.depth(k)
     speaker = None

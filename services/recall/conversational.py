@@ -57,7 +57,7 @@ class Features:
 
 
 def features_of(index: HotIndex, scoped: ScopedDocuments, speaker: int | None, docs: Docs) -> Features:
-    """The features of candidates.
+    """The features of candidates. Only turns have neighbours and a session: notes of one session say different things.
 
     Args:
         index: The workspace's index.
@@ -73,7 +73,10 @@ def features_of(index: HotIndex, scoped: ScopedDocuments, speaker: int | None, d
         by_user = (documents.flags[docs] & SPOKEN_BY_USER) != 0
         named = (documents.actor[docs] == speaker) & by_user
     before, after = place_among_candidates(docs, np.concatenate((previous, following))).reshape(2, -1)
-    return Features(before, after, documents.session[docs], documents.words[docs], named)
+    alone = ~scoped.turns[docs]
+    before[alone] = after[alone] = NO_NEIGHBOUR
+    session = np.where(alone, np.int32(ABSENT), documents.session[docs])
+    return Features(before, after, session, documents.words[docs], named)
 
 
 def place_among_candidates(docs: Docs, wanted: Docs) -> npt.NDArray[np.int64]:

@@ -191,7 +191,9 @@ class Recipe:
             return self
         if unread:
             return self._for_unread
-        fitted = self if kind is QueryKind.ASKS else self.for_statements if kind is QueryKind.STATES else self.for_quotations
+        fitted = (
+            self if kind is QueryKind.ASKS else self.for_statements if kind is QueryKind.STATES else self.for_quotations
+        )
         turns = fitted.turns
         if turns is None or terms <= LONG_FROM or kind is QueryKind.QUOTES:
             return fitted
@@ -294,8 +296,8 @@ recall@10 .544 → .61; without the share of turns in the first person +.026 (do
 LONG_FROM: Final = 6
 LONG_SPAN: Final = 8
 LONG_WORDS: Final = 0.2
-"""Each word of a long question tells texts apart: from ``LONG_FROM`` words on, over ``LONG_SPAN`` words, the lexical arm gains
-up to ``LONG_WORDS`` (docs/adr/0025)."""
+"""Each word of a long question tells texts apart: from ``LONG_FROM`` words on, over ``LONG_SPAN`` words, the lexical arm
+gains up to ``LONG_WORDS`` (docs/adr/0025)."""
 TOPIC_FROM: Final = 12
 TOPIC_SPAN: Final = 12
 LONG_SESSION: Final = 1.2

@@ -148,7 +148,10 @@ def searched(
     if recipe.uses_vectors and query.vector is not None:
         if recipe.covered and (coverage := lexical.coverage(query.terms, scoped.size)) < recipe.covered:
             # no text holds much of the query: its words say little, and their weight goes to meaning
-            recipe = replace(recipe, dense_weight=1.0 - (1.0 - recipe.dense_weight) * coverage / recipe.covered)
+            share = coverage / recipe.covered
+            if 2 * scoped.turn_count < scoped.size:  # a stray word misleads more among notes than among turns
+                share *= share
+            recipe = replace(recipe, dense_weight=1.0 - (1.0 - recipe.dense_weight) * share)
         usual = query.queries if recipe.fusion in (Fusion.Z_SCORE, Fusion.CONVERSATION) else None
         dense = search_dense(index, scoped, query.vector, depth, usual)
     lanes = lexical.lane, dense.lane if dense is not None else EMPTY_LANE

@@ -72,7 +72,7 @@ def test_a_turn_is_lifted_for_being_what_the_query_asks_for(query, share, entry)
 def test_relative_dates_lift_turns_by_the_day_the_query_is_asked_on(query):
     index = index_of(CHAT)
     shares = ask(index, query, day=days_from_civil(2023, 5, 24))["e2"].explanation.shares
-    assert (shares["day"], shares["interval"]) == (1.5, 0.75), "said on 10 May, of the day before"
+    assert (shares["day"], shares["interval"]) == (3.0, 0.75), "said on 10 May, of the day before"
     assert ask(index, query, day=days_from_civil(2023, 8, 24))["e2"].explanation.shares["day"] == 0.0
     assert "day" not in ask(index, query)["e2"].explanation.shares
 

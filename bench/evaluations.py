@@ -28,6 +28,7 @@ import uvloop
 from bench.evidence_data import SHARED, record_of
 from bench.figures import Report, say
 from bench.quality_index import ANALYZER, Asked, Set, embedded_set, growing, lines_of, own, recorded
+from crew_journal.schemas.core.limits import COLLECTED_MOST
 from crew_journal.schemas.core.timestamps import DAY_MS, parse_ts, to_ms
 from crew_journal.schemas.recall.operations import INJECT, Mode
 from crew_journal.services.cli.exam import Interval, cluster_bootstrap, recall_at, session_recall_at
@@ -35,6 +36,7 @@ from crew_journal.services.index.entry_index import HotIndex
 from crew_journal.services.recall.asking import Query
 from crew_journal.services.recall.calibration import known_calibration
 from crew_journal.services.recall.evidence import judged, names_in
+from crew_journal.services.recall.kinds import COLLECTED_CHARS
 from crew_journal.services.recall.recipes import RECIPES, Recipe, default_recipe
 from crew_journal.services.recall.search import search, searched
 
@@ -76,10 +78,12 @@ class Answered:
     Attributes:
         ranked: Ids, best first, at least ``DEEP`` if so many were found.
         injected: Those that a prompt gets; None if that was not measured.
+        collected: Those of a collection, best first; None if that is ``ranked``.
     """
 
     ranked: Sequence[str]
     injected: Sequence[str] | None = None
+    collected: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,9 @@ async def measure(path: Path, ways: Sequence[str] = WAYS, *, injects: bool = Tru
                 answers[way][at] = Answered(asks_words(question))
             elif way == DEFAULT:
                 injected = returned(index, journal, question, query, INJECT, IN_PROMPT) if injects else None
-                answers[way][at] = Answered(returned(index, journal, question, query, "search", DEEP), injected)
+                ranked = returned(index, journal, question, query, "search", DEEP)
+                gathered = returned(index, journal, question, query, "search", COLLECTED_MOST)
+                answers[way][at] = Answered(ranked, injected, gathered)
             else:
                 hits = search(index, question.scope, query, RECIPES[way], DEEP)
                 answers[way][at] = Answered([index.documents.id_of(hit.doc) for hit in hits])
@@ -212,11 +218,11 @@ def tokens_of_text(text: str) -> float:
 
 
 def within(texts: Mapping[str, str], ranked: Iterable[str]) -> Iterator[str]:
-    """The first hits that fit into ``TOKENS``, at most ``DEEP``."""
+    """The first hits that fit into ``TOKENS`` as lines of ``COLLECTED_CHARS``."""
     used = 0.0
-    for at, name in enumerate(ranked):
-        used += tokens_of_text(texts[name])
-        if at == DEEP or used > TOKENS:
+    for name in ranked:
+        used += tokens_of_text(texts[name][:COLLECTED_CHARS])
+        if used > TOKENS:
             return
         yield name
 
@@ -254,7 +260,8 @@ def _of_sessions(journal: Set, question: Asked, answer: Answered) -> float | Non
 def _collected(texts: Mapping[str, str], question: Asked, answer: Answered) -> float | None:
     if len(question.relevant) < MANY:
         return None
-    return recall_at(list(within(texts, answer.ranked)), question.relevant, DEEP)
+    found = answer.ranked if answer.collected is None else answer.collected
+    return recall_at(list(within(texts, found)), question.relevant, COLLECTED_MOST)
 
 
 def _clusters(journal: Set) -> list[str]:

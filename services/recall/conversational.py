@@ -20,7 +20,7 @@ from ...schemas.core.timestamps import DAY_MS
 from ...schemas.recall.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, Question
 from ...schemas.text.dates import Days
 from ..index.arrays import ABSENT, Docs, union
-from ..index.documents import SPOKEN_BY_USER, USERS
+from ..index.documents import REMEMBERED_TEXT, SPOKEN_BY_USER, USERS
 from ..index.entry_index import HotIndex
 from ..index.scoped import ScopedDocuments
 from ..index.sessions import neighbours
@@ -57,7 +57,7 @@ class Features:
 
 
 def features_of(index: HotIndex, scoped: ScopedDocuments, speaker: int | None, docs: Docs) -> Features:
-    """The features of candidates. Only turns have neighbours and a session: notes of one session say different things.
+    """The features of candidates. Remembered texts have no neighbours and no session: those of one say different things.
 
     Args:
         index: The workspace's index.
@@ -73,7 +73,7 @@ def features_of(index: HotIndex, scoped: ScopedDocuments, speaker: int | None, d
         by_user = (documents.flags[docs] & SPOKEN_BY_USER) != 0
         named = (documents.actor[docs] == speaker) & by_user
     before, after = place_among_candidates(docs, np.concatenate((previous, following))).reshape(2, -1)
-    alone = ~scoped.turns[docs]
+    alone = (documents.flags[docs] & REMEMBERED_TEXT) != 0
     before[alone] = after[alone] = NO_NEIGHBOUR
     session = np.where(alone, np.int32(ABSENT), documents.session[docs])
     return Features(before, after, session, documents.words[docs], named)

@@ -149,7 +149,7 @@ def searched(
         if recipe.covered and (coverage := lexical.coverage(query.terms, scoped.size)) < recipe.covered:
             # no text holds much of the query: its words say little, and their weight goes to meaning
             share = coverage / recipe.covered
-            if 2 * scoped.turn_count < scoped.size:  # a stray word misleads more among notes than among turns
+            if query.asks and 2 * scoped.turn_count < scoped.size:  # a stray word misleads more among notes
                 share *= share
             recipe = replace(recipe, dense_weight=1.0 - (1.0 - recipe.dense_weight) * share)
         usual = query.queries if recipe.fusion in (Fusion.Z_SCORE, Fusion.CONVERSATION) else None

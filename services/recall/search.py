@@ -239,8 +239,8 @@ def _best_in(
     return best
 
 
-MOST_IN_PERIOD: Final = 4_096
-"""Entries of a period whose cosines are compared; a longer period says little about an entry."""
+MOST_IN_PERIOD: Final = 1_024
+"""Entries of a period whose cosines are compared (some .5 ms); a longer period says little about an entry."""
 
 
 def _scores(

@@ -93,6 +93,9 @@ class Language(DateLanguage):
             date.
         asks_assistant: Matches a question about what the assistant said or did, but not a request to do something.
         addresses: A text without any of these substrings does not match ``asks_assistant``.
+        instructs: Matches a standing instruction or preference ("always … when I ask", "I prefer").
+        instruction_needs: A text without any of these substrings does not match ``instructs``.
+        asks_past: Matches a question about what happened or was said, which no standing instruction answers.
         opens_question: Words with which a question or a request begins.
         subjects: Words that distinguish a sentence from a list of keywords: pronouns, and verbs that have few forms.
         asks_indirectly: Matches a sentence that asks without a question mark ("I wonder where").
@@ -107,6 +110,9 @@ class Language(DateLanguage):
     asks_number: re.Pattern[str]
     asks_assistant: re.Pattern[str]
     addresses: tuple[str, ...]
+    instructs: re.Pattern[str]
+    instruction_needs: tuple[str, ...]
+    asks_past: re.Pattern[str]
     opens_question: frozenset[str]
     subjects: frozenset[str]
     asks_indirectly: re.Pattern[str]
@@ -210,6 +216,9 @@ def _read(code: str) -> Language:
         asks_number=re.compile(data["asks_number"]),
         asks_assistant=re.compile(data["asks_assistant"]),
         addresses=tuple(data["addresses"]),
+        instructs=re.compile(data["instructs"]),
+        instruction_needs=tuple(map(fold, data["instruction_needs"])),
+        asks_past=re.compile(data["asks_past"]),
         opens_question=_folded(data["opens_question"]),
         subjects=_folded(data["subjects"]),
         asks_indirectly=re.compile(data["asks_indirectly"]),

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...schemas.core.timestamps import DAY_MS
-from ...schemas.recall.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, Question
+from ...schemas.recall.turns import FIRST_PERSON, INSTRUCTION, NUMBER, QUESTION, TIME, Question
 from ...schemas.text.dates import Days
 from ..index.arrays import ABSENT, Docs, union
 from ..index.documents import REMEMBERED_TEXT, SPOKEN_BY_USER, USERS
@@ -305,6 +305,8 @@ def _asked_shares(
         shares["assistant"] = np.where(users, 0.0, weights.assistant)
     elif question.first_person:
         shares["user"] = np.where(users, weights.user, 0.0)
+    if not question.asks_past and not question.days:
+        shares["instruction"] = np.where(users & ((flags & INSTRUCTION) != 0), weights.instruction, 0.0)
     if question.asks_when:
         shares["time"] = np.where(flags & TIME, weights.time, 0.0)
     if question.asks_number:

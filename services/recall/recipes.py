@@ -92,6 +92,8 @@ class ConversationWeights:
         first_person: The turn speaks in the first person.
         question: The turn is short and ends with a question.
         number: The query asks for a number, and the turn has one.
+        instruction: The turn is the user's and states a standing instruction or preference, and the query does not ask about
+            the past.
         max_words: A turn of at most so many words is short; neighbours lend only to short ones.
         missing_late, missing_lexical: What stands for the dense arm where a turn has no vector: so much of the late and
             of the lexical z.
@@ -127,6 +129,7 @@ class ConversationWeights:
     first_person: float = 0.7
     question: float = -0.25
     number: float = 0.4
+    instruction: float = 2.0
     max_words: int = 60
     missing_late: float = 0.5
     missing_lexical: float = 0.5

@@ -89,6 +89,14 @@ def test_a_period_brings_entries_that_no_arm_ranked_high():
     assert "e300" not in ask(index, "which violin concert was that?", day=days_from_civil(2023, 8, 24))
 
 
+def test_a_standing_instruction_answers_what_is_asked_now_and_not_the_past():
+    told = said(6, "Always name the concert hall when I ask about a violin", "Maria", actor_type="user")
+    index = index_of([*CHAT, told])
+    assert ask(index, "Which violin should we rent?")["e6"].explanation.shares["instruction"] == 2.0
+    assert ask(index, "Which violin should we rent?")["e2"].explanation.shares["instruction"] == 0.0
+    assert "instruction" not in ask(index, "Where did I put the violin?")["e6"].explanation.shares
+
+
 def test_notes_of_one_session_lend_each_other_nothing():
     texts = ("the violin", "a door")
     notes = [recorded(seq, text, entry_type="memory.remembered", trace_id="t1") for seq, text in enumerate(texts, 1)]

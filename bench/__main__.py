@@ -32,6 +32,7 @@ BENCHES: Final = (
     "answers",
     "injection",
     "quality",
+    "evaluations",
     "further",
     "precision",
     "typos",

@@ -7,7 +7,7 @@ DuckDB are left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +17,8 @@ import numpy.typing as npt
 import Stemmer
 
 from bench.folded import Folded
-from crew_journal.consumers.adapters.minilm import MiniLmEmbedder
-from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, ensure_static_table, install_minilm
+from bench.kept_vectors import Embedded, KeptVectors
+from crew_journal.consumers.adapters.minilm_weights import MODEL_ID, ensure_static_table
 from crew_journal.schemas.core.entry import build_entry
 from crew_journal.schemas.core.envelope import EntryRecorded, TokenBitsDerived, VectorDerived
 from crew_journal.schemas.core.ports import TokenBits
@@ -40,7 +40,6 @@ K: Final = 10
 DEPTH: Final = 50
 """Ranks that sessions are taken from."""
 ANALYZER: Final = Analyzer(Stemmer.Stemmer)
-Embedded = tuple[bytes, TokenBits]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,8 @@ class Asked:
         cluster: The conversation it is about.
         category: Its kind.
         relevant: Ids of the entries that answer it.
+        day: The day on which it is asked, days since 1970-01-01; None to ignore relative dates.
+        before: Entries that are stored when it is asked; None for all.
     """
 
     text: str
@@ -60,6 +61,8 @@ class Asked:
     cluster: str
     category: str
     relevant: frozenset[str]
+    day: int | None = None
+    before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +102,21 @@ async def embedded_set(
     events: Sequence[EntryRecorded], questions: Sequence[Asked], wanted: Sequence[bool] | None = None
 ) -> Set:
     """Embed entries (those ``wanted``) and questions with MiniLM, which is installed if need be."""
-    cache = Settings().models_dir
-    install_minilm(cache)
-    table = ensure_static_table(cache)
-    embedder = MiniLmEmbedder(cache)
     chosen = [at for at in range(len(events)) if wanted is None or wanted[at]]
     texts = [embedded_text(events[at].entry.summary, events[at].entry.payload) for at in chosen]
     embedded: list[Embedded | None] = [None] * len(events)
-    for at, result in zip(chosen, await embedder.embed_documents_tokens(texts), strict=True):
-        embedded[at] = result
-    queries = []
+    async with KeptVectors() as kept:
+        for at, result in zip(chosen, await kept.documents(texts), strict=True):
+            embedded[at] = result
+        asked = await kept.documents([question.text for question in questions])
+    table = ensure_static_table(Settings().models_dir)
+    words = None if table is None else table.view(np.uint64)
     calibration = known_calibration(MODEL_ID)
     usual = None if calibration is None else calibration.usual
-    for question in questions:
-        data, tokens = await embedder.embed_query_tokens(question.text)
-        words = None if table is None else table.view(np.uint64)
-        queries.append(query_of(question.text, ANALYZER, query_vector(data), tokens, words, queries=usual))
-    await embedder.close()
+    queries = [
+        query_of(question.text, ANALYZER, query_vector(data), tokens, words, day=question.day, queries=usual)
+        for question, (data, tokens) in zip(questions, asked, strict=True)
+    ]
     sessions = {event.entry.id: event.entry.trace_id for event in events if event.entry.trace_id is not None}
     return Set(events, embedded, questions, queries, sessions)
 
@@ -132,6 +133,24 @@ def index_of(journal: Set, kept: npt.NDArray[np.bool_] | None = None) -> HotInde
     extend(index, Folded().commit([*events, *facts], len(events)))
     index.sort()
     return index
+
+
+def growing(journal: Set) -> Iterator[tuple[HotIndex, int]]:
+    """Each question's place, and the index as it is when it is asked; in the order in which they are asked."""
+    events = list(journal.events)
+    index = HotIndex(events[0].entry.workspace_id, VectorMatrix(MODEL_ID))
+    folded, stored = Folded(), 0
+    befores = [len(events) if question.before is None else question.before for question in journal.questions]
+    for at in sorted(range(len(befores)), key=lambda at: befores[at]):
+        end = befores[at]
+        if end > stored:
+            facts: list[VectorDerived | TokenBitsDerived] = []
+            for event, embedded in zip(events[stored:end], journal.made[stored:end], strict=True):
+                facts += () if embedded is None else _facts(event, *embedded)
+            extend(index, folded.commit([*events[stored:end], *facts], end))
+            index.sort()
+            stored = end
+        yield index, at
 
 
 def rankings(index: HotIndex, journal: Set, recipe: Recipe) -> list[Ranking]:

@@ -20,7 +20,17 @@ from ...schemas.core.table import Tables
 from ...schemas.core.timestamps import DAY_MS
 from ...schemas.entries.tables import TURNS, TURNS_PROJECTION
 from ...schemas.recall import turns
-from ...schemas.recall.turns import MAX_WORDS, QUESTION, TIME, TIME_IN_DATE, TURN, ends_with_question, intervals_of
+from ...schemas.recall.turns import (
+    INSTRUCTION,
+    MAX_WORDS,
+    QUESTION,
+    TIME,
+    TIME_IN_DATE,
+    TURN,
+    ends_with_question,
+    instructs,
+    intervals_of,
+)
 from ...schemas.text import analyzer as text
 from ...schemas.text import word_pieces
 from ...schemas.text.languages import languages
@@ -78,6 +88,8 @@ def _columns(batch: Batch) -> Mapping[str, Any] | None:
     for event, flag, spoken in zip(turns, flags.tolist(), language.tolist(), strict=True):
         if ends_with_question(event.entry.summary):
             flag |= QUESTION
+        if instructs(event.entry.summary):
+            flag |= INSTRUCTION
         if flag & (TIME | TIME_IN_DATE):
             intervals = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, known[spoken])
             days += intervals

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from ..core.entry import Id
-from ..core.limits import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
+from ..core.limits import COLLECTED_MOST, RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
 from ..core.operation import Answer, Effect, MinSeq, Operation, Request, Workspace
 from ..core.timestamps import parse_ts, to_ms
 from ..standing.operations import Standing
@@ -50,6 +50,11 @@ HitId = Annotated[str, Field(min_length=1, max_length=HIT_ID_CHARS)]
 """``entry_id`` of a hit: the id of an entry, or ``<owner>/<file>:<line>`` of a document."""
 ENTRIES_ALONE: Final[tuple[Literal["entries"], ...]] = ("entries",)
 """Value of ``kinds`` with which only the journal's entries are searched, learned rules among them."""
+
+
+COLLECTED_TOKENS: Final = 4_000
+COLLECTED_TOKENS_LEAST: Final = 100
+COLLECTED_TOKENS_MOST: Final = 20_000
 
 
 class RecallRequest(Request):
@@ -103,6 +108,19 @@ class RecallRequest(Request):
         description='RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days); now if '
         'absent, "unknown" if not known.',
         json_schema_extra={"x-fix": f'send a time like 2026-11-21T09:30:00Z, or "{ASKED_UNKNOWN}"'},
+    )
+    collect: StrictBool = Field(
+        default=False,
+        description="For lists, totals, orders and summaries: as many hits as fit into max_tokens, at most "
+        f"{COLLECTED_MOST}, each as a line around what answers and without its payload, the oldest first. k and walk_depth "
+        "do not count.",
+    )
+    max_tokens: StrictInt | None = Field(
+        default=None,
+        ge=COLLECTED_TOKENS_LEAST,
+        le=COLLECTED_TOKENS_MOST,
+        description=f"Tokens of the texts of the hits, with collect; {COLLECTED_TOKENS} if absent.",
+        json_schema_extra={"x-fix": f"send an integer, {COLLECTED_TOKENS_LEAST} to {COLLECTED_TOKENS_MOST}"},
     )
     min_seq: MinSeq = None
     workspace_id: Workspace = None
@@ -411,7 +429,7 @@ class UsedRequest(Request):
     receipt: str = Field(description="The receipt of the recall.")
     entry_ids: tuple[HitId, ...] | None = Field(
         default=None,
-        max_length=RECALL_K_MAX,
+        max_length=COLLECTED_MOST,
         description="The `entry_id` of the hits that reached the prompt; all if absent.",
     )
 

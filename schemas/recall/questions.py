@@ -49,6 +49,7 @@ class _PromptWords:
     asks_to_do: re.Pattern[str]
     kinds: tuple[tuple[AnswerKind, re.Pattern[str]], ...]
     all: re.Pattern[str]
+    many: re.Pattern[str]
 
 
 @cache
@@ -65,6 +66,7 @@ def _words() -> _PromptWords:
         re.compile(fold(data["asks_to_do"])),
         tuple((kind, re.compile(fold(data[name]))) for kind, name in patterns),
         re.compile(fold(data["all"])),
+        re.compile(fold(data["many"])),
     )
 
 
@@ -104,6 +106,12 @@ def asked_kind(question: str) -> AnswerKind | None:
 def asks_for_all(question: str) -> bool:
     """Whether a question needs many entries for its answer: it asks for a total, for all items, or whether a goal is met."""
     return _words().all.search(fold(question)) is not None
+
+
+def collects(question: str) -> bool:
+    """Whether a question needs many entries: for a total, a list, an order, a course of things or a summary."""
+    folded = fold(question)
+    return _words().all.search(folded) is not None or _words().many.search(folded) is not None
 
 
 def holds_kind(kind: AnswerKind, text: str, query_words: Collection[str]) -> bool:

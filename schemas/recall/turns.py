@@ -14,10 +14,10 @@ from ..core.entry import ActorType
 from ..core.grants import USER_NAMES
 from ..entries.rules import AGENT_RESPONSE, USER_MESSAGE
 from ..text.analyzer import fold, tokens_of
-from ..text.dates import Days, days_named, explicit_days
-from ..text.languages import Language, language_of, languages
+from ..text.dates import Days, days_named, periods_asked
+from ..text.languages import Language, date_language_of, language_of, languages
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 FIRST_PERSON: Final = 1
 """Flag: the turn is in the first person."""
@@ -29,6 +29,8 @@ QUESTION: Final = 8
 """Flag: it ends with a question mark, which may be followed by a caption in brackets."""
 TIME_IN_DATE: Final = 16
 """Flag of a word, not of a turn: a time only as part of a date ("may", "march")."""
+INSTRUCTION: Final = 32
+"""Flag: it states a standing instruction or preference ("always … when I ask")."""
 TURN: Final = 128
 """Flag: set for every turn, so that 0 means that an entry is not a turn."""
 
@@ -44,6 +46,9 @@ _YEAR: Final = re.compile(r"(?:19|20)\d\d\Z")
 _QUESTION: Final = re.compile(r"\?[\s\"')\]*»”’]*(?:\[[^\]]*\]\s*)?\Z")
 _QUESTION_TAIL: Final = 400
 """Number of characters at the end of a text in which the question mark before a caption is searched."""
+
+
+_INSTRUCTION_CHARS: Final = 1_000
 
 
 class WordMeaning(NamedTuple):
@@ -72,6 +77,15 @@ def meanings_of(word: str) -> tuple[WordMeaning, ...]:
 def ends_with_question(text: str) -> bool:
     """Whether a text ends with a question."""
     return "?" in text[-_QUESTION_TAIL:] and _QUESTION.search(text[-_QUESTION_TAIL:]) is not None
+
+
+def instructs(summary: str) -> bool:
+    """Whether a text states a standing instruction or preference, in any language."""
+    folded = fold(summary[:_INSTRUCTION_CHARS])
+    return any(
+        any(map(folded.__contains__, language.instruction_needs)) and language.instructs.search(folded) is not None
+        for language in languages()
+    )
 
 
 def side_of_type(entry_type: str) -> bool | None:
@@ -109,14 +123,16 @@ class Question(NamedTuple):
     Attributes:
         asks_assistant: Whether the query asks what the assistant said or did ("can you remind me what you recommended";
             not "can you recommend").
-        days: The intervals that the query names with a year, and relative intervals if the day of the question is
-            known.
+        asks_past: Whether it asks what happened or was said.
+        days: The periods that the query is about: those that it names with a year, and all others if the day of the question
+            is known.
     """
 
     asks_when: bool
     asks_number: bool
     first_person: bool
     asks_assistant: bool
+    asks_past: bool
     days: tuple[Days, ...]
 
 
@@ -137,5 +153,6 @@ def question_of(query: str, own_day: int | None = None) -> Question:
         first_person=not language.first_person.isdisjoint(words),
         asks_assistant=any(map(folded.__contains__, language.addresses))
         and language.asks_assistant.search(folded) is not None,
-        days=tuple(explicit_days(folded, language) if own_day is None else days_named(folded, own_day, language)),
+        asks_past=any(one.asks_past.search(folded) is not None for one in languages()),
+        days=tuple(periods_asked(folded, own_day, date_language_of(words))),
     )

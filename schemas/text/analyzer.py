@@ -137,6 +137,11 @@ def pairs_of(word: str) -> list[str]:
     return [part for run in _RUN.findall(word) for part in (_pairs(run) or [run] if _IS_UNSPACED.match(run) else [run])]
 
 
+def spaceless_chars(text: str) -> int:
+    """How many characters of a text are of scripts without spaces, in which a character is about a token."""
+    return 0 if text.isascii() else len(_IS_UNSPACED.findall(text))
+
+
 def without_marks(word: str) -> str:
     """A folded word without its accents; unchanged in scripts in which a mark makes a different letter."""
     if word.isascii() or max(word) >= _MARKED_END:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from .languages import DatePattern, Language
+from .languages import DateLanguage, DatePattern
 
 MAX_TEXT: Final = 2_000
 """Only this many characters of a text are searched; the maximum length of a summary."""
@@ -31,24 +31,77 @@ class Days(NamedTuple):
         return self.last - self.first + 1
 
 
-def days_named(folded: str, own_day: int, language: Language) -> list[Days]:
+class _Named(NamedTuple):
+    """A stretch of a text that names days."""
+
+    begin: int
+    end: int
+    kind: DatePattern
+    days: Days
+    upcoming: Days | None = None
+    """The same date in the next year, if no year is named and that lies near ahead."""
+
+
+def days_named(folded: str, own_day: int, language: DateLanguage) -> list[Days]:
     """The intervals that a text names. Each part of the text is used once, by the most specific pattern.
 
     Args:
         folded: The text, folded (``analyzer.fold``).
-        own_day: The day of the text, in days since 1970-01-01; relative dates count from it.
+        own_day: The day of the text, in days since 1970-01-01; relative dates count from it, and a date without a year is
+            in the nearest one.
         language: Language of the text.
     """
-    return list(_read(folded[:MAX_TEXT], own_day, language.dates, language))
+    return [named.days for named in _read(folded[:MAX_TEXT], own_day, language.dates, language)]
 
 
-def explicit_days(folded: str, language: Language) -> list[Days]:
+def periods_asked(folded: str, own_day: int | None, language: DateLanguage) -> list[Days]:
+    """The periods that a question is about, in the order of its text.
+
+    A date without a year lies in the past, as memories do; if the same date lies at most ``SOON`` days ahead, that is meant
+    as well. Two dates with "to" between them are the whole time from the first to the second one, and "since" reaches to the
+    day of the question. A weekday counts only if there is no other date ("on Wednesday nights in November").
+
+    Args:
+        folded: The question, folded (``analyzer.fold``).
+        own_day: Its day, days since 1970-01-01; None if that is not known, where only dates with a year are read.
+        language: Its language.
+    """
+    if own_day is None:
+        return explicit_days(folded, language)
+    found = sorted(_read(folded[:MAX_TEXT], own_day, language.dates, language, past=True))
+    if any("weekday" not in named.kind.pattern.groupindex for named in found):
+        found = [named for named in found if "weekday" not in named.kind.pattern.groupindex]
+    periods: list[Days] = []
+    before: _Named | None = None
+    for named in found:
+        joint = None if before is None else folded[before.end : named.begin]
+        if before is not None and joint is not None and _is_range(joint, folded[: before.begin], language):
+            first = before.days.first
+            if first > named.days.last:  # "from December to February"
+                year, month, day = civil(first)
+                first = days_from_civil(year - 1, month, min(day, month_length(year - 1, month)))
+            periods[-1:] = [Days(first, named.days.last)]
+        elif language.since.search(folded[: named.begin]) or language.since.match(folded[named.begin : named.end]):
+            periods.append(Days(named.days.first, max(named.days.last, own_day)))
+        else:
+            periods += [named.days] if named.upcoming is None else [named.upcoming, named.days]
+        before = named
+    return periods
+
+
+def _is_range(joint: str, before: str, language: DateLanguage) -> bool:
+    if language.until.fullmatch(joint):
+        return True
+    return language.between.search(before) is not None and language.conjunction.fullmatch(joint) is not None
+
+
+def explicit_days(folded: str, language: DateLanguage) -> list[Days]:
     """The intervals that a text names with a year, which do not depend on the day of the text."""
-    dates = [kind for kind in language.dates if kind.rule == "date" and "year" in kind.pattern.groupindex]
-    return list(_read(folded[:MAX_TEXT], None, dates, language))
+    dates = [kind for kind in language.dates if kind.rule in _OF_YEAR and "year" in kind.pattern.groupindex]
+    return [named.days for named in _read(folded[:MAX_TEXT], None, dates, language)]
 
 
-def days_asked(folded: str, own_day: int, language: Language) -> Days | None:
+def days_asked(folded: str, own_day: int, language: DateLanguage) -> Days | None:
     """The past or future time that a question is about, if it names one date or distance in time.
 
     Weekdays and "today", "this week", "next month" do not count: they usually say when something recurs or is planned,
@@ -56,23 +109,24 @@ def days_asked(folded: str, own_day: int, language: Language) -> Days | None:
     """
     kinds = [kind for kind in language.dates if kind.rule in _OF_REFERENCE or (kind.rule == "day" and kind.offset < 0)]
     kinds = [kind for kind in kinds if "weekday" not in kind.pattern.groupindex]
-    days = next(_read(folded[:MAX_TEXT], own_day, kinds, language), None)
-    if days is None or days.length < _PARTED:
-        return days
-    third = days.length // 3
-    if language.begins.search(folded):
-        return Days(days.first, days.first + third)
-    return Days(days.last - third, days.last) if language.closes.search(folded) else days
+    named = next(_read(folded[:MAX_TEXT], own_day, kinds, language, past=True), None)
+    return None if named is None else named.days
 
 
-_PARTED: Final = 20
-"""Minimum length in days of an interval of which "early" and "late" name a part."""
-_OF_REFERENCE: Final = frozenset(["date", "ago", "previous"])
+SOON: Final = 31
+"""Days ahead within which a date without a year may be the coming one."""
+_OF_YEAR: Final = frozenset(["date", "quarter", "coming"])
+_OF_REFERENCE: Final = frozenset(["date", "quarter", "coming", "ago", "previous"])
 
 
 def _read(
-    folded: str, own_day: int | None, kinds: tuple[DatePattern, ...] | list[DatePattern], language: Language
-) -> Iterator[Days]:
+    folded: str,
+    own_day: int | None,
+    kinds: tuple[DatePattern, ...] | list[DatePattern],
+    language: DateLanguage,
+    *,
+    past: bool = False,
+) -> Iterator[_Named]:
     spans: list[tuple[int, int]] = []
     if not any(map(folded.__contains__, language.date_needs)):
         return
@@ -83,26 +137,42 @@ def _read(
             begin, end = match.span()
             if any(begin < last and first < end for first, last in spans):
                 continue
-            days = _days(kind, match.groupdict(), own_day, language)
+            parts = match.groupdict()
+            days = _days(kind, parts, own_day, language, past)
             if days is not None:
                 spans.append((begin, end))
-                yield days
+                yield _Named(begin, end, kind, days, _upcoming(kind, parts, own_day, language, days) if past else None)
 
 
-def _days(kind: DatePattern, parts: Mapping[str, str | None], own_day: int | None, language: Language) -> Days | None:
-    if kind.rule == "date":
-        return _date(parts, own_day, language)
+def _upcoming(
+    kind: DatePattern, parts: Mapping[str, str | None], own_day: int | None, language: DateLanguage, past: Days
+) -> Days | None:
+    """The same date in the next year, if that begins at most ``SOON`` days ahead."""
+    if kind.rule not in _OF_YEAR or own_day is None or parts.get("year") or parts.get("stated"):
+        return None
+    year, _, _ = civil(past.first)
+    days = _days(kind, {**parts, "year": str(year + 1)}, own_day, language, past=False)
+    return days if days is not None and days.first > own_day and days.first - own_day <= SOON else None
+
+
+def _days(
+    kind: DatePattern, parts: Mapping[str, str | None], own_day: int | None, language: DateLanguage, past: bool
+) -> Days | None:
+    if kind.rule in _OF_YEAR:
+        return _of_year(kind, parts, own_day, language, past)
     if own_day is None:
         return None
     if kind.rule == "day":
         return Days(own_day + kind.offset, own_day + kind.offset)
     if (weekday := parts.get("weekday")) is not None:
         return _weekday(kind.rule, language.weekdays[weekday], own_day)
-    unit = language.units[parts["unit"] or ""]
+    unit = kind.unit or language.units[parts["unit"] or parts["last_unit"] or ""]
     number = parts.get("n")
-    if number is None:
+    if number is None and not kind.count:
         return _calendar(unit, _STEPS[kind.rule], own_day)
-    count = int(number) if number.isdecimal() else language.numbers[number]
+    count = kind.count or (int(number) if number and number.isdecimal() else language.numbers[number or ""])
+    if kind.rule == "within":
+        return Days(_distant(unit, -count, own_day).first, own_day)
     return _distant(unit, -count if kind.rule == "ago" else count, own_day)
 
 
@@ -138,31 +208,73 @@ def _distant(unit: str, count: int, own_day: int) -> Days:
     return _calendar(unit, count, own_day)
 
 
-def _date(parts: Mapping[str, str | None], own_day: int | None, language: Language) -> Days | None:
-    month_name, numbered, stated_year = parts.get("month"), parts.get("month_number"), parts.get("year")
-    month = language.months[month_name] if month_name else int(numbered) if numbered else 0
-    if stated_year:
-        year = int(stated_year)
-    elif own_day is None:
+def _of_year(
+    kind: DatePattern, parts: Mapping[str, str | None], own_day: int | None, language: DateLanguage, past: bool
+) -> Days | None:
+    """A day, month, quarter or year, or a part of one, in the year that is named, or in the one that fits."""
+    if year := parts.get("year"):
+        return _in_year(kind, parts, int(year), language)
+    if own_day is None:
         return None
-    else:
-        year = _nearest_year(month, own_day)
-    if not month:
-        return _year(year)
+    own_year, own_month, _ = civil(own_day)
+    if stated := parts.get("stated"):
+        return _in_year(kind, parts, own_year + language.years[stated], language)
+    if kind.rule == "coming":
+        days = _in_year(kind, parts, own_year, language)
+        return days if days is not None and days.last >= own_day else _in_year(kind, parts, own_year + 1, language)
+    if past:
+        days = _in_year(kind, parts, own_year, language)
+        return days if days is not None and days.first <= own_day else _in_year(kind, parts, own_year - 1, language)
+    month = _month_of(kind, parts, language)
+    year_of = own_year - (month - own_month > 6) + (month - own_month < -6)  # the nearest one
+    return _in_year(kind, parts, year_of, language)
+
+
+def _month_of(kind: DatePattern, parts: Mapping[str, str | None], language: DateLanguage) -> int:
+    """The (first) month that is named; 0 if none is."""
+    if kind.rule == "quarter":
+        return 3 * language.quarters[parts["quarter"] or ""] - 2
+    name, numbered = parts.get("month"), parts.get("month_number")
+    return language.months[name] if name else int(numbered) if numbered else 0
+
+
+def _last_month(parts: Mapping[str, str | None], language: DateLanguage) -> int:
+    name, numbered = parts.get("last_month"), parts.get("last_month_number")
+    return language.months[name] if name else int(numbered) if numbered else 0
+
+
+def _in_year(kind: DatePattern, parts: Mapping[str, str | None], year: int, language: DateLanguage) -> Days | None:
+    month = _month_of(kind, parts, language)
     if month > 12:
         return None
     if day := parts.get("day"):
-        if int(day) > month_length(year, month):
+        last = parts.get("last_day") or day
+        if not int(day) <= int(last) <= month_length(year, month):
             return None
-        at = days_from_civil(year, month, int(day))
-        return Days(at, at)
-    return _month(year, month - 1)
+        return Days(days_from_civil(year, month, int(day)), days_from_civil(year, month, int(last)))
+    if kind.rule == "quarter":
+        whole = Days(_month(year, month - 1).first, _month(year, month + 1).last)
+    elif last_month := _last_month(parts, language):
+        if last_month > 12:
+            return None
+        whole = Days(_month(year - (last_month < month), month - 1).first, _month(year, last_month - 1).last)
+    else:
+        whole = _month(year, month - 1) if month else _year(year)
+    part = parts.get("part")
+    return _part(whole, language.parts[part]) if part else whole
 
 
-def _nearest_year(month: int, own_day: int) -> int:
-    """The year in which a month that is named without a year lies nearest to the day of the text."""
-    year, own_month, _ = civil(own_day)
-    return year - (month - own_month > 6) + (month - own_month < -6)
+def _part(whole: Days, part: str) -> Days:
+    """A part of a month, quarter or year: ``n/m`` for the n-th of m equal ones, a number for a week, -1 for the last."""
+    number, _, of = part.partition("/")
+    if of:
+        size = whole.length // int(of)
+        first = whole.first + (int(number) - 1) * size
+        return Days(first, whole.last if number == of else first + size - 1)
+    if number == "-1":
+        return Days(whole.last - 6, whole.last)
+    first = whole.first + 7 * (int(number) - 1)
+    return Days(first, first + 6)
 
 
 def _year(year: int) -> Days:

@@ -283,6 +283,8 @@ class Operations:
         mode: Literal["search", "inject"] = "search",
         explain: bool = False,
         asked_at: str | None = None,
+        collect: bool = False,
+        max_tokens: int | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
         kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
@@ -310,6 +312,10 @@ class Operations:
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
+            collect: For lists, totals, orders and summaries: as many hits as fit into max_tokens, at most 100,
+                each as a line around what answers and without its payload, the oldest first. k and walk_depth do not
+                count.
+            max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
@@ -330,6 +336,8 @@ class Operations:
         mode: Literal["search", "inject"] = "inject",
         explain: bool = False,
         asked_at: str | None = None,
+        collect: bool = False,
+        max_tokens: int | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
         kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
@@ -356,6 +364,10 @@ class Operations:
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
+            collect: For lists, totals, orders and summaries: as many hits as fit into max_tokens, at most 100,
+                each as a line around what answers and without its payload, the oldest first. k and walk_depth do not
+                count.
+            max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
@@ -377,6 +389,8 @@ class Operations:
         mode: Literal["search", "inject"] = "search",
         explain: bool = False,
         asked_at: str | None = None,
+        collect: bool = False,
+        max_tokens: int | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
         kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
@@ -403,6 +417,10 @@ class Operations:
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
+            collect: For lists, totals, orders and summaries: as many hits as fit into max_tokens, at most 100,
+                each as a line around what answers and without its payload, the oldest first. k and walk_depth do not
+                count.
+            max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several

@@ -32,6 +32,7 @@ from ...schemas.context.operations import (
     LayeredReadAnswer,
 )
 from ...schemas.context.salience import Freshness, Remembered, parts_of, salience, state_of
+from ...schemas.core.limits import COLLECTED_MOST
 from ...schemas.core.principal import Principal
 from ...schemas.core.timestamps import day_of, format_ms, from_ms, parse_ts, to_ms
 from ...schemas.documents.rules import TIERS, Scope, owner_of
@@ -40,6 +41,7 @@ from ...schemas.palace.tables import PALACE_IDENTITIES
 from ...schemas.prompt.assembler import LineForm, finding_of, one_line
 from ...schemas.recall.evidence import SURE, WEAK, confidence_word
 from ...schemas.recall.operations import ENTRIES_ALONE, RecallAnswer, RecallHit, RecallRequest
+from ...schemas.recall.questions import collects
 from ...schemas.standing.operations import Standing, State
 from ...schemas.text.analyzer import Analyzer
 from ..desk import Caller
@@ -52,6 +54,7 @@ from ..node import Node
 from ..palace.drawer_index import UNREAD, DrawerReader, DrawerUses, HotDrawer
 from ..palace.searching import DrawerSearch
 from ..recall.arranging import ComparedText, KnownTexts
+from ..recall.kinds import line_of
 from ..registry import Registry
 from .layered_facts import LayeredFacts, RankedFact, ranked
 from .state import NEVER, LayeredChoices, LayeredState, Uses
@@ -343,9 +346,16 @@ class Memories:
             crew_id=query.request.crew_id,
             workspace_id=query.caller.workspace_id,
         )
-        most = min(RECALLED_MOST, max(RECALLED_LEAST, query.tokens // HIT_TOKENS))
+        many = collects(query.query)
+        most = min(COLLECTED_MOST if many else RECALLED_MOST, max(RECALLED_LEAST, query.tokens // HIT_TOKENS))
         answered = await self._recall.answer(query.caller.principal, request, most)
-        return list(_of_hits(answered.response.hits, answered.near, query.now_ms)), answered.response
+        hits = answered.response.hits
+        if many:
+            weights = dict.fromkeys(self._terms(query.query), 1.0)
+            hits = tuple(
+                hit.model_copy(update={"summary": line_of(hit.summary, weights, self._analyzer)}) for hit in hits
+            )
+        return list(_of_hits(hits, answered.near, query.now_ms)), answered.response
 
     async def _of_palace(self, query: MemoryQuery) -> list[Said]:
         workspace_id = query.caller.workspace_id

@@ -35,7 +35,7 @@ from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in
 from ..desk import Caller
 from ..documents.addressing import SearchedOwners, file_scope, memory_scope
-from ..documents.search import DocumentIndex, DocumentSearch, snippet_of
+from ..documents.search import DocumentIndex, DocumentSearch
 from ..facts.index import KnownFact
 from ..index.cache import Indexes
 from ..index.scoped import ScopedTexts
@@ -46,7 +46,7 @@ from ..palace.drawer_index import shown_text
 from ..palace.searching import DrawerQuery, DrawerSearch, RankedDrawer, rank_drawers
 from ..recall.asking import Query
 from ..recall.finding import find
-from ..recall.kinds import NOTHING_FOUND, FoundText, FoundTexts, OtherKinds, TextQuery, query_weights
+from ..recall.kinds import NOTHING_FOUND, FoundText, FoundTexts, OtherKinds, TextQuery, query_weights, snippet_of
 from ..recall.recipes import DOCUMENTS
 from .state import LayeredState
 

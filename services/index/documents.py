@@ -36,6 +36,8 @@ NOT_CURRENT: Final = 64
 """Flag: it is retracted, stale, superseded or contradicted (``services/index/standings``)."""
 LEARNED: Final = 128
 """Flag: a rule that the crew learned, which its agents find as well."""
+REMEMBERED_TEXT: Final = 512
+"""Flag: a text that somebody asked to remember; 256 is ``services.index.take.NOISE``."""
 
 
 class EntryColumns:

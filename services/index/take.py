@@ -26,14 +26,14 @@ from ...schemas.entries.tables import (
 )
 from ...schemas.learning.consolidation import is_unshared_rule
 from ...schemas.learning.events import LessonRecorded, RuleLearned
-from ...schemas.models.rules import is_speech
+from ...schemas.models.rules import REMEMBERED, is_speech
 from ...schemas.models.tables import active_in, read_active_models
 from ...schemas.recall.turns import is_users
 from ...schemas.relations.tables import RELATIONS
 from ...schemas.standing.tables import LIVE_PRIORITIES, RETRACTIONS, STANDINGS_PROJECTION, SUPERSESSIONS
 from .arrays import ABSENT
 from .arrow import Found, Written, array, dictionary, kept, sequences, texts, values_of
-from .documents import CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, LEARNED, SPEECH, SPOKEN_BY_USER, USERS
+from .documents import CONVERSATION, EMBEDDABLE, HIGH_PRIORITY, LEARNED, REMEMBERED_TEXT, SPEECH, SPOKEN_BY_USER, USERS
 from .entry_index import HIGH, HotIndex, PostingColumns
 from .records import RECORD_COLUMNS, append_records
 from .rows import Rows, StoredRows
@@ -108,6 +108,7 @@ def flags_of(entry_type: str, priority: str, actor_type: ActorType, actor_id: st
         | (USERS if is_users(entry_type, actor_type, actor_id) else 0)
         | (SPEECH if is_speech(entry_type) else 0)
         | (LEARNED if entry_type in (RuleLearned.ENTRY_TYPE, LessonRecorded.ENTRY_TYPE) else 0)
+        | (REMEMBERED_TEXT if entry_type == REMEMBERED else 0)
         | (NOISE if info.noise or is_unshared_rule(entry_type, actor_type, actor_id) else 0)
     )
 

@@ -27,10 +27,9 @@ from ...schemas.recall.questions import (
     told_by,
 )
 from ...schemas.recall.turns import Question, question_of
-from ...schemas.relations.updates import with_english_months
 from ...schemas.text.analyzer import Analyzer, fold, pairs_of, tokens_of, with_named_months, without_marks, words_of
 from ...schemas.text.dates import days_asked
-from ...schemas.text.languages import language_of, languages
+from ...schemas.text.languages import date_language_of
 from ...schemas.text.stop_words import foreign_language
 from ...schemas.text.word_forms import PLAIN, Wording
 from ...schemas.text.word_pieces import pieces_of
@@ -89,6 +88,7 @@ class Query:
         told: Whether it asks, states or quotes.
         queries: (d,) float32 mean vector of all sorts of queries under the same model; None if it was not measured.
         as_of_day: The day that the question is about, if it names one; days since 1970-01-01.
+        unspaced: Whether most of its words are of a script without spaces, which are looked up by pairs of characters.
     """
 
     text: str
@@ -101,6 +101,7 @@ class Query:
     told: QueryKind = QueryKind.ASKS
     queries: Vectors | None = None
     as_of_day: int | None = None
+    unspaced: bool = False
 
     def with_vector(self, vector: Vectors | None) -> Query:
         """The same query with another vector, for another kind of text."""
@@ -216,10 +217,10 @@ def query_of(
     pairs_of_words = [pair for word, _ in keyed for pair in pairs_of(word)]
     names = dict(zip(analyzer.keys_of(pairs_of_words), pairs_of_words, strict=True))
     names |= {key: word for word, key in reversed(keyed)}
-    spoken = language_of(words)
-    dated = fold(text)
-    if language is not None and language.code == "fr":
-        dated, spoken = with_english_months(dated), languages()[0]
-    as_of = None if day is None or kind is not QueryKind.ASKS else days_asked(dated, day, spoken)
+    as_of = None
+    if day is not None and kind is QueryKind.ASKS:
+        as_of = days_asked(fold(text), day, date_language_of(words))
     as_of_day = None if as_of is None else (as_of.first + as_of.last) // 2
-    return Query(text, terms, vector, late, day, Wording(forms, written_as, analyzer), names, kind, queries, as_of_day)
+    unspaced = 2 * len(pairs_of_words) > len(terms) > 0
+    wording = Wording(forms, written_as, analyzer)
+    return Query(text, terms, vector, late, day, wording, names, kind, queries, as_of_day, unspaced)

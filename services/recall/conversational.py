@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...schemas.core.timestamps import DAY_MS
-from ...schemas.recall.turns import FIRST_PERSON, NUMBER, QUESTION, TIME, Question
+from ...schemas.recall.turns import FIRST_PERSON, INSTRUCTION, NUMBER, QUESTION, TIME, Question
 from ...schemas.text.dates import Days
 from ..index.arrays import ABSENT, Docs, union
-from ..index.documents import SPOKEN_BY_USER, USERS
+from ..index.documents import REMEMBERED_TEXT, SPOKEN_BY_USER, USERS
 from ..index.entry_index import HotIndex
 from ..index.scoped import ScopedDocuments
 from ..index.sessions import neighbours
@@ -57,7 +57,7 @@ class Features:
 
 
 def features_of(index: HotIndex, scoped: ScopedDocuments, speaker: int | None, docs: Docs) -> Features:
-    """The features of candidates.
+    """The features of candidates. Remembered texts have no neighbours and no session: those of one say different things.
 
     Args:
         index: The workspace's index.
@@ -73,7 +73,10 @@ def features_of(index: HotIndex, scoped: ScopedDocuments, speaker: int | None, d
         by_user = (documents.flags[docs] & SPOKEN_BY_USER) != 0
         named = (documents.actor[docs] == speaker) & by_user
     before, after = place_among_candidates(docs, np.concatenate((previous, following))).reshape(2, -1)
-    return Features(before, after, documents.session[docs], documents.words[docs], named)
+    alone = (documents.flags[docs] & REMEMBERED_TEXT) != 0
+    before[alone] = after[alone] = NO_NEIGHBOUR
+    session = np.where(alone, np.int32(ABSENT), documents.session[docs])
+    return Features(before, after, session, documents.words[docs], named)
 
 
 def place_among_candidates(docs: Docs, wanted: Docs) -> npt.NDArray[np.int64]:
@@ -302,6 +305,8 @@ def _asked_shares(
         shares["assistant"] = np.where(users, 0.0, weights.assistant)
     elif question.first_person:
         shares["user"] = np.where(users, weights.user, 0.0)
+    if not question.asks_past and not question.days:
+        shares["instruction"] = np.where(users & ((flags & INSTRUCTION) != 0), weights.instruction, 0.0)
     if question.asks_when:
         shares["time"] = np.where(flags & TIME, weights.time, 0.0)
     if question.asks_number:

@@ -74,8 +74,9 @@ _NO_NAMES: Final = frozenset[int]()
 ALL_PLACES: Final = 2
 """The place of a hit counts at most as the third where many entries answer together ("how much did I spend in all")."""
 NEAR: Final = -0.5
-"""Log odds by meaning from which ``search`` returns a hit that shares no word. Of the answers to paraphrased questions, one
-in ten is below, under MiniLM and multilingual-e5-small alike."""
+"""Log odds by meaning from which ``search`` returns a hit that shares no word with a question. Of the answers to paraphrased
+questions, one in ten is below, under MiniLM and multilingual-e5-small alike. For a statement or request, what is below
+stands behind the hits that have evidence."""
 PIECES: Final = 0.25
 """The same by word pieces (``ConversationWeights.alone_floor``)."""
 NAMED: Final = 0.8
@@ -206,7 +207,10 @@ def judged(
     for at, name in enumerate(names):
         if name is not None:
             confidence[at], reasons[at], chosen[at] = max(confidence[at], NAMED), f"named: {name}", True
-    return Judgement(confidence, reasons, [at for at, is_chosen in enumerate(chosen) if is_chosen])
+    kept = [at for at, is_chosen in enumerate(chosen) if is_chosen]
+    if mode != INJECT and not query.asks:  # what a statement or request calls for is seldom near to it
+        kept += [at for at, is_chosen in enumerate(chosen) if not is_chosen]
+    return Judgement(confidence, reasons, kept)
 
 
 def _enough(figures: Figures, judged: Sequence[JudgedHit], records: Sequence[HitRecord | None]) -> list[bool]:

@@ -17,11 +17,13 @@ from typing import Any, Final
 import numpy as np
 
 from ...schemas.access.tables import NUDGES_PROJECTION
+from ...schemas.core.limits import COLLECTED_MOST
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.principal import Principal
 from ...schemas.core.timestamps import DAY_MS, to_ms
 from ...schemas.learning.events import RuleLearned
 from ...schemas.recall.operations import (
+    COLLECTED_TOKENS,
     ENTRIES_ALONE,
     INJECT,
     LEXICAL_ONLY,
@@ -60,6 +62,7 @@ from .kinds import (
     OtherKinds,
     RankedText,
     TextQuery,
+    collected,
     ranked_together,
     shown_texts,
 )
@@ -267,7 +270,7 @@ class RecallService:
                     scope.kind is ScopeKind.OWN and (kind is ScopeKind.OWN or principal.role.administers),
                     plain_query,
                     embedded,
-                    max(LEAST_FOUND, request.k),
+                    COLLECTED_MOST if request.collect else max(LEAST_FOUND, request.k),
                     min_seq,
                     now_ms,
                     at_ms,
@@ -297,14 +300,14 @@ class RecallService:
             walks = index.walk_depths.get(scope.agent_id, (0, 0))[0]
 
         own_rivals = texts_as_rivals(query, found.texts, calibration)
-        most = max(request.k, near)
+        k = COLLECTED_MOST if request.collect else request.k
+        most = max(k, near)
         wanted = max(most, AMONG_EVIDENCE if index.documents.has_rules else 0)
         while True:
             result = searched(index, scope, query, recipe, wanted, explain=request.explain)
             view_seq, lacking = index.seq, index.without_vectors(scope)
             docs = [hit.doc for hit in result.hits]
-            at_most = max(request.k, len(docs))
-            walked = walk(index, scope, docs, at_most) if walks else []
+            walked = walk(index, scope, docs, max(k, len(docs))) if walks and not request.collect else []
             beside = [neighbour.doc for neighbour in walked]
             holders = {doc: index.standings.holder(doc, as_of_ms) for doc in (*docs, *beside)}
             candidates = candidates_of(index, result.scoped, result.hits, walked, holders)
@@ -332,13 +335,15 @@ class RecallService:
             size = result.scoped.size + found.size
             of_texts = judged_texts(query, found.texts, frequencies, size, own_rivals, rivals, floor, request.mode)
             best_text = of_texts.answer
-            shown_hits = ranked_together(direct, shown_texts(found.texts, of_texts), self._analyzer, request.k)
+            shown_hits = ranked_together(direct, shown_texts(found.texts, of_texts), self._analyzer, k)
             direct = [hit for hit in shown_hits if isinstance(hit, Shown)]
         if any(hit.via for hit in hits):
             ids = {hit.record.entry_id for hit in direct}
             neighbours = [hit for hit in hits if hit.via and hit.via.entry_id in ids][:most]
             direct += neighbours
             shown_hits += neighbours
+        if request.collect:
+            shown_hits = collected(shown_hits, query, self._analyzer, request.max_tokens or COLLECTED_TOKENS)
 
         degraded: Degraded | None = None
         if recipe.needs_vectors:  # the dense arm finds something wherever there is a vector in scope
@@ -358,7 +363,7 @@ class RecallService:
             awaiting_vectors=lacking.awaiting if self._queries.runs(index.model) else None,
             view_seq=view_seq if found.seq is None else min(view_seq, found.seq),
         )
-        best = [result.hits[at].cosine for at in judgement.kept[: request.k]]
+        best = [result.hits[at].cosine for at in judgement.kept[:k]]
         cosines = [cosine for cosine in best if cosine is not None]
         mean_cosine = sum(cosines) / len(cosines) if cosines else None
         without = frozenset(hit.record.entry_id for hit in direct if hit.reason == NO_EVIDENCE)

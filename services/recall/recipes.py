@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from ...schemas.core.errors import InvalidQuery
+from ...schemas.recall.questions import QueryKind
 
 
 class Fusion(StrEnum):
@@ -91,6 +92,8 @@ class ConversationWeights:
         first_person: The turn speaks in the first person.
         question: The turn is short and ends with a question.
         number: The query asks for a number, and the turn has one.
+        instruction: The turn is the user's and states a standing instruction or preference, and the query does not ask about
+            the past.
         max_words: A turn of at most so many words is short; neighbours lend only to short ones.
         missing_late, missing_lexical: What stands for the dense arm where a turn has no vector: so much of the late and
             of the lexical z.
@@ -119,13 +122,14 @@ class ConversationWeights:
     speaker: float = 1.5
     user: float = 1.3
     assistant: float = 0.65
-    time: float = 1.2
-    day: float = 1.5
+    time: float = 0.4
+    day: float = 3.0
     day_after: int = 10
     interval: float = 0.75
     first_person: float = 0.7
     question: float = -0.25
     number: float = 0.4
+    instruction: float = 2.0
     max_words: int = 60
     missing_late: float = 0.5
     missing_lexical: float = 0.5
@@ -150,6 +154,7 @@ class Recipe:
         dense_weight: Weight of the dense arm in z-score fusion; the lexical arm has the rest.
         covered: Share of the query's weight in words from which the lexical arm has its full weight: below it, the best text
             shares little more than a stray word with the query. 0 for full weight always.
+        in_period: How many entries each arm adds from the periods that the query names.
         rules: Rules about sessions and speakers, None for none.
         turns: How turns of conversation are ranked among themselves, None if like everything else.
         evidence: What was measured.
@@ -164,6 +169,7 @@ class Recipe:
     rules: ConversationRules | None = None
     turns: ConversationWeights | None = None
     covered: float = 0.0
+    in_period: int = 0
     evidence: str = ""
 
     @property
@@ -175,6 +181,28 @@ class Recipe:
     def uses_vectors(self) -> bool:
         """Whether the dense arm takes part."""
         return self.fusion is not Fusion.LEXICAL
+
+    def for_query(self, kind: QueryKind, terms: int, *, unread: bool = False) -> Recipe:
+        """How it ranks for a query.
+
+        Args:
+            kind: Whether it asks, states or quotes.
+            terms: How many of its words count.
+            unread: Whether the model of the vectors does not know the language, so that meaning is hardly compared.
+        """
+        if self.rules is None:
+            return self
+        if unread:
+            return self._for_unread
+        fitted = (
+            self if kind is QueryKind.ASKS else self.for_statements if kind is QueryKind.STATES else self.for_quotations
+        )
+        turns = fitted.turns
+        if turns is None or terms <= LONG_FROM or kind is QueryKind.QUOTES:
+            return fitted
+        words = LONG_WORDS * min(1.0, (terms - LONG_FROM) / LONG_SPAN) if kind is QueryKind.ASKS else 0.0
+        session = LONG_SESSION * min(1.0, max(0.0, terms - TOPIC_FROM) / TOPIC_SPAN)
+        return replace(fitted, turns=replace(turns, lexical=turns.lexical + words, session=turns.session + session))
 
     @cached_property
     def for_statements(self) -> Recipe:
@@ -191,6 +219,11 @@ class Recipe:
         if self.rules is None:
             return self
         return replace(self, turns=self.turns and replace(self.turns, **QUOTED))  # type: ignore[arg-type]  # all floats
+
+    @cached_property
+    def _for_unread(self) -> Recipe:
+        turns = self.turns and replace(self.turns, **UNREAD)  # type: ignore[arg-type]  # all floats
+        return replace(self, dense_weight=UNREAD_DENSE, covered=0.0, turns=turns)
 
     def depth(self, k: int) -> int:
         """Length of each arm's list for the best ``k``: grows with k, is never reset (contract §5)."""
@@ -215,6 +248,7 @@ ROBUST: Final = Recipe(
     dense_weight=0.6,
     rules=ConversationRules(previous=0.3, following=0.1, max_words=60, session=0.4, session_best=3, speaker=1.0),
     covered=0.4,
+    in_period=50,
     evidence="Development conversations: turn recall@10 .815, session recall@5 .888 (z-score fusion alone .709). Each "
     "rule removed costs, recall@10: neighbours .035, speaker .026, session .014; without the gate of 60 words chats "
     "of long messages get worse.",
@@ -255,13 +289,30 @@ CONVERSATIONAL_STATIC: Final = replace(
 
 STATED: Final[dict[str, float]] = {
     "lexical": 0.05, "dense": 1.2, "late": 0.3, "previous": 0.0, "following": 0.15, "answer": 0.1, "session": 0.15,
-    "user": 0.3, "time": 0.0, "first_person": 0.4, "idf_power": 0.75,
+    "user": 0.3, "time": 0.0, "first_person": 0.0, "idf_power": 0.75,
 }  # fmt: skip
 """Weights of turns for a statement: meaning counts, words and neighbours hardly do. 30 statements of our own that share no
 word with the turn they should recall, among 600 turns: MRR .223 → .33, recall@10 .37 → .47 (docs/conversational.md)."""
-QUOTED: Final[dict[str, float]] = {"previous": 0.15, "following": 0.3, "idf_power": 1.0}
+QUOTED: Final[dict[str, float]] = {"previous": 0.15, "following": 0.3, "first_person": 0.0, "idf_power": 1.0}
 """The same for a situation that quotes speech: rare words and neighbouring lines count more. 60 situations,
-recall@10 .544 → .61 (docs/conversational.md)."""
+recall@10 .544 → .61; without the share of turns in the first person +.026 (docs/adr/0025)."""
+LONG_FROM: Final = 6
+LONG_SPAN: Final = 8
+LONG_WORDS: Final = 0.2
+"""Each word of a long question tells texts apart: from ``LONG_FROM`` words on, over ``LONG_SPAN`` words, the lexical arm
+gains up to ``LONG_WORDS`` (docs/adr/0025)."""
+TOPIC_FROM: Final = 12
+TOPIC_SPAN: Final = 12
+LONG_SESSION: Final = 1.2
+"""A long request belongs to one piece of work, so its sessions count more, likewise (docs/adr/0025)."""
+ENGLISH_MODELS: Final = frozenset({"all-MiniLM-L6-v2", "nomic-embed-text"})
+"""Embedding models that know English alone; word pieces are compared by MiniLM throughout."""
+UNREAD: Final[dict[str, float]] = {
+    "lexical": 0.8, "dense": 0.05, "late": 0.15, "base_lexical": 0.8, "base_dense": 0.05, "base_late": 0.15
+}  # fmt: skip
+"""Weights of turns for a query in a script that the model does not know (docs/adr/0025)."""
+UNREAD_DENSE: Final = 0.1
+"""Weight of the dense arm in z-score fusion, likewise."""
 STATED_DENSE: Final = 0.75
 """Weight of the dense arm for a statement in z-score fusion."""
 

@@ -29,7 +29,7 @@ from ...schemas.recall.operations import (
     RenderedHit,
     RenderRequest,
 )
-from ...schemas.recall.render import BlockLine, PromptHit, brief_lines, fenced, render
+from ...schemas.recall.render import RENDER_CHARS_MAX, BlockLine, PromptHit, brief_lines, fenced, render
 from ...schemas.standing.operations import Standing, State
 from ...schemas.text.injection import finding_in
 from .recall import RecallService
@@ -65,7 +65,8 @@ class RenderService:
         recalled = answered.response
         memories = [_memory(hit, _standing_text) for hit in recalled.hits]
         nonce = self._nonce()
-        block = await _off_loop(memories, lambda: render(memories, request.max_chars, nonce))
+        most = RENDER_CHARS_MAX if request.collect and request.max_chars is None else request.max_chars
+        block = await _off_loop(memories, lambda: render(memories, most, nonce))
         hits = [_rendered_hit(recalled.hits[line.index], line) for line in block.lines]
         shown = recalled.model_copy(update={"hits": tuple(recalled.hits[line.index] for line in block.lines)})
         receipt = self._recall.record(

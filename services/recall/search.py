@@ -5,7 +5,7 @@ Invariant: a pure function of index, scope and query; no ``await`` and no clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from typing import Final, NamedTuple
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ...schemas.core.timestamps import DAY_MS
 from ...schemas.recall.operations import ArmShare, HitExplanation
 from ...schemas.recall.questions import QueryKind
+from ...schemas.text.dates import Days
 from ..index.arrays import Docs, place_among, union
 from ..index.entry_index import HotIndex
 from ..index.scope import RecallScope
@@ -36,7 +37,7 @@ from .asking import Query
 from .conversational import SeenCandidates, conversation_shares, features_of, rule_shares, with_next_turns
 from .fusion import ranks_among, reciprocal_ranks, weighted_z, z_scores
 from .late import search_late
-from .recipes import Fusion, Recipe
+from .recipes import ENGLISH_MODELS, Fusion, Recipe
 
 # Puts the latest of similar hits first, because the last statement counts.
 
@@ -131,10 +132,8 @@ def searched(
 
     If one arm has no input (no vector, only stop words), the other alone decides.
     """
-    if query.told is QueryKind.STATES:
-        recipe = recipe.for_statements
-    elif query.told is QueryKind.QUOTES:
-        recipe = recipe.for_quotations
+    unread = query.unspaced and (index.model is None or index.model in ENGLISH_MODELS)
+    recipe = recipe.for_query(query.told, len(query.terms), unread=unread)
     scoped = index.scoped(scope)
     depth = recipe.depth(k)
     speaker = None
@@ -149,11 +148,17 @@ def searched(
     if recipe.uses_vectors and query.vector is not None:
         if recipe.covered and (coverage := lexical.coverage(query.terms, scoped.size)) < recipe.covered:
             # no text holds much of the query: its words say little, and their weight goes to meaning
-            recipe = replace(recipe, dense_weight=1.0 - (1.0 - recipe.dense_weight) * coverage / recipe.covered)
+            share = coverage / recipe.covered
+            if query.asks and 2 * scoped.turn_count < scoped.size:  # a stray word misleads more among notes
+                share *= share
+            recipe = replace(recipe, dense_weight=1.0 - (1.0 - recipe.dense_weight) * share)
         usual = query.queries if recipe.fusion in (Fusion.Z_SCORE, Fusion.CONVERSATION) else None
         dense = search_dense(index, scoped, query.vector, depth, usual)
     lanes = lexical.lane, dense.lane if dense is not None else EMPTY_LANE
     docs = candidates = union(lanes[0].docs, lanes[1].docs)
+    if recipe.in_period and query.of_turns.days:
+        best = _best_in(index, scoped, query.of_turns.days, lexical, dense, recipe.in_period)
+        docs = candidates = union(candidates, best)
     late = None
     if recipe.turns is not None:
         docs, around = with_next_turns(index, scoped, candidates, recipe.turns.max_words)
@@ -205,6 +210,37 @@ def searched(
         why = _explanations(docs, best, shares, lexical, lanes, bm25, vectors)
         hits = [hit._replace(explanation=own) for hit, own in zip(hits, why, strict=True)]
     return Searched(hits, docs, order, shares, static, context, vectors.cosine, lexical, dense, scoped)
+
+
+def _best_in(
+    index: HotIndex,
+    scoped: ScopedDocuments,
+    days: Sequence[Days],
+    lexical: LexicalResult,
+    dense: DenseResult | None,
+    wanted: int,
+) -> Docs:
+    """The best ``wanted`` entries of each arm among those of some periods, ascending: a date finds entries by itself."""
+    own = index.documents.ts_ms[: scoped.count]
+    inside = np.zeros(scoped.count, bool)
+    for period in days:
+        inside |= (own >= period.first * DAY_MS) & (own < (period.last + 1) * DAY_MS)
+    if scoped.mask is not None:
+        inside &= scoped.mask
+    docs = inside.nonzero()[0]
+    if len(docs) <= wanted:
+        return docs
+    words = lexical.scores_of(docs)
+    chosen = [docs[ranked(index.documents, docs, words, wanted)]]
+    if dense is not None and len(docs) <= MOST_IN_PERIOD:
+        near = np.nan_to_num(dense.scores_of(docs).weighted, nan=-1.0)
+        chosen.append(docs[ranked(index.documents, docs, near, wanted)])
+    best: Docs = np.unique(np.concatenate(chosen))
+    return best
+
+
+MOST_IN_PERIOD: Final = 1_024
+"""Entries of a period whose cosines are compared (some .5 ms); a longer period says little about an entry."""
 
 
 def _scores(

@@ -69,6 +69,23 @@ async def test_hits_read_the_same_from_memory_and_from_the_views(tmp_path, recor
         assert (hits["e2"].agent_id, hits["e2"].crew_id, hits["e2"].payload) == (None, None, {})
 
 
+async def test_a_collection_has_lines_within_the_budget_in_order_of_time(tmp_path):
+    """Lists and totals need many entries: more than 50, as short lines, the oldest first, and no more than fit."""
+    async with recalling(tmp_path) as at_work:
+        long = " ".join(["the parser broke on host", *[f"n{at}" for at in range(200)]])
+        texts = [f"{long} and number {at} came back" for at in range(80)]
+        await at_work.fold(
+            *(told(f"e{at:02}", texts[at], ts_ms=EPOCH_MS - 1_000 * at, payload={"n": at}) for at in range(80))
+        )
+        answer = await at_work.recall(query="how many times did the parser break?", collect=True)
+        assert 50 < len(answer.hits) <= 80
+        assert [hit.ts for hit in answer.hits] == sorted(hit.ts for hit in answer.hits)
+        assert all(len(hit.summary) <= 163 and "parser" in hit.summary and hit.payload == {} for hit in answer.hits)
+        few = await at_work.recall(query="how many times did the parser break?", collect=True, max_tokens=400)
+        assert 0 < len(few.hits) <= 10
+        assert {hit.entry_id for hit in few.hits} <= {hit.entry_id for hit in answer.hits}
+
+
 async def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
     async with recalling(tmp_path) as at_work:
         registered = control(AgentRegistered(agent_id="a9", crew_id="c9"), "reg", workspace="w1")
@@ -127,10 +144,10 @@ async def test_relative_dates_of_a_query_count_from_now_or_from_when_it_says_it_
     async with recalling(tmp_path) as at_work:
         await at_work.fold(told("e1", entry_type="peer.conversation", summary="the parser is slow"))
         today = datetime.fromtimestamp(EPOCH_MS / 1000, UTC)
-        assert await days("parser today") == [1.5]
+        assert await days("parser today") == [3.0]
         assert await days("parser tomorrow") == [0.0]
         later = format_ts(today + timedelta(days=1))
-        assert await days("parser yesterday", asked_at=later) == [1.5]
+        assert await days("parser yesterday", asked_at=later) == [3.0]
         assert await days("parser tomorrow", asked_at=later) == [0.0]
         assert await days("parser today", asked_at="unknown") == [None]
 

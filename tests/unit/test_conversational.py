@@ -33,7 +33,8 @@ def ask(index, text, vector=None, recipe="conversational", k=10, scope=EVERYTHIN
 
 
 def said(seq, text, who="Maria", **fields):
-    return recorded(seq, text, trace_id="t1", actor_id=who, ts=f"2023-05-10T09:{seq:02d}:00Z", **fields)
+    fields.setdefault("ts", f"2023-05-10T09:{seq:02d}:00Z")
+    return recorded(seq, text, trace_id="t1", actor_id=who, **fields)
 
 
 CHAT = [
@@ -72,9 +73,35 @@ def test_a_turn_is_lifted_for_being_what_the_query_asks_for(query, share, entry)
 def test_relative_dates_lift_turns_by_the_day_the_query_is_asked_on(query):
     index = index_of(CHAT)
     shares = ask(index, query, day=days_from_civil(2023, 5, 24))["e2"].explanation.shares
-    assert (shares["day"], shares["interval"]) == (1.5, 0.75), "said on 10 May, of the day before"
+    assert (shares["day"], shares["interval"]) == (3.0, 0.75), "said on 10 May, of the day before"
     assert ask(index, query, day=days_from_civil(2023, 8, 24))["e2"].explanation.shares["day"] == 0.0
     assert "day" not in ask(index, query)["e2"].explanation.shares
+
+
+def test_a_period_brings_entries_that_no_arm_ranked_high():
+    """A day among hundreds of others: its turns are candidates though each of the others has more of the words."""
+    other = [
+        said(seq, f"the violin concert, the violin {seq}", ts=f"2023-01-{1 + seq % 28:02d}T09:00:00Z")
+        for seq in range(1, 300)
+    ]
+    index = index_of([*other, said(300, "a violin", ts="2023-05-10T09:00:00Z")])
+    assert "e300" in ask(index, "which violin concert was on 10 May?", day=days_from_civil(2023, 8, 24))
+    assert "e300" not in ask(index, "which violin concert was that?", day=days_from_civil(2023, 8, 24))
+
+
+def test_a_standing_instruction_answers_what_is_asked_now_and_not_the_past():
+    told = said(6, "Always name the concert hall when I ask about a violin", "Maria", actor_type="user")
+    index = index_of([*CHAT, told])
+    assert ask(index, "Which violin should we rent?")["e6"].explanation.shares["instruction"] == 2.0
+    assert ask(index, "Which violin should we rent?")["e2"].explanation.shares["instruction"] == 0.0
+    assert "instruction" not in ask(index, "Where did I put the violin?")["e6"].explanation.shares
+
+
+def test_notes_of_one_session_lend_each_other_nothing():
+    texts = ("the violin", "a door")
+    notes = [recorded(seq, text, entry_type="memory.remembered", trace_id="t1") for seq, text in enumerate(texts, 1)]
+    shares = ask(index_of(notes), "violin", recipe="robust")["e1"].explanation.shares
+    assert (shares["previous"], shares["next"], shares["session"]) == (0.0, 0.0, 0.0)
 
 
 def test_a_question_about_the_assistant_lifts_the_assistants_turns_and_a_request_does_not():

@@ -1,4 +1,4 @@
-"""Days that texts name, in English and German, and the calendar beneath."""
+"""Days that texts and questions name, in five languages, and the calendar beneath."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -7,11 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.schemas.text.analyzer import fold
-from crew_journal.schemas.text.dates import Days, civil, days_from_civil, days_named, explicit_days, month_length
-from crew_journal.schemas.text.languages import DatePattern, languages
+from crew_journal.schemas.text.analyzer import fold, tokens_of
+from crew_journal.schemas.text.dates import (
+    Days,
+    civil,
+    days_asked,
+    days_from_civil,
+    days_named,
+    explicit_days,
+    month_length,
+    periods_asked,
+)
+from crew_journal.schemas.text.languages import DatePattern, date_language_of, date_languages
 
-LANGUAGES = {language.code: language for language in languages()}
+LANGUAGES = {language.code: language for language in date_languages()}
 EPOCH = date(1970, 1, 1)
 WEDNESDAY = (date(2023, 5, 10) - EPOCH).days
 
@@ -84,7 +93,7 @@ def test_a_text_without_a_date_names_no_day(code: str, text: str) -> None:
 
 
 def test_each_stretch_of_text_is_read_once() -> None:
-    assert named("On 7 May 2023 and the day before yesterday", "en") == [span("2023-05-08"), span("2023-05-07")]
+    assert named("On 7 May 2023 and the day before yesterday", "en") == [span("2023-05-07"), span("2023-05-08")]
 
 
 def test_a_query_is_explicit_only_with_a_year() -> None:
@@ -93,6 +102,79 @@ def test_a_query_is_explicit_only_with_a_year() -> None:
     assert explicit_days("the week before august 3, 2023", english) == [span("2023-08-03")]
     assert explicit_days("during 2022", english) == [span("2022-01-01", "2022-12-31")]
     assert explicit_days("what happened yesterday, on friday or in august?", english) == []
+
+
+NOVEMBER = (date(2026, 11, 16) - EPOCH).days
+
+
+def asked(text: str) -> list[Days]:
+    """The periods of a question that is asked on Monday, 16 November 2026."""
+    return periods_asked(fold(text), NOVEMBER, date_language_of(tokens_of(text)))
+
+
+@pytest.mark.parametrize(
+    ("question", "first", "last"),
+    [
+        ("What did we decide in March?", "2026-03-01", "2026-03-31"),
+        ("What did we decide in December 2024?", "2024-12-01", "2024-12-31"),
+        ("What happened in mid-March?", "2026-03-11", "2026-03-20"),
+        ("What happened in early 2024?", "2024-01-01", "2024-05-01"),
+        ("Where was I in the last week of March?", "2026-03-25", "2026-03-31"),
+        ("Where was I in the first week of May 2025?", "2025-05-01", "2025-05-07"),
+        ("Who called on 10.01.2024?", "2024-01-10", "2024-01-10"),
+        ("Who called on 1/2/2024?", "2024-01-02", "2024-01-02"),
+        ("What did we ship in Q3?", "2026-07-01", "2026-09-30"),
+        ("What did we ship in the fourth quarter of 2024?", "2024-10-01", "2024-12-31"),
+        ("What did we ship in Q4?", "2026-10-01", "2026-12-31"),
+        ("What did I buy in March last year?", "2025-03-01", "2025-03-31"),
+        ("What did I buy in the last two weeks?", "2026-10-30", "2026-11-16"),
+        ("What has changed since March?", "2026-03-01", "2026-11-16"),
+        ("What happened from May to July?", "2026-05-01", "2026-07-31"),
+        ("What happened between March 3 and March 10?", "2026-03-03", "2026-03-10"),
+        ("What happened from December 20 to January 5?", "2025-12-20", "2026-01-05"),
+        ("What happened on March 3-7, 2024?", "2024-03-03", "2024-03-07"),
+        ("What is planned for next March?", "2027-03-01", "2027-03-31"),
+        ("What did he do on the three Wednesday nights in October?", "2026-10-01", "2026-10-31"),
+        ("Was haben wir Mitte März beschlossen?", "2026-03-11", "2026-03-20"),
+        ("Was war in der letzten Woche im März?", "2026-03-25", "2026-03-31"),
+        ("Was war im dritten Quartal 2025 geplant?", "2025-07-01", "2025-09-30"),
+        ("Wer hat am 10.01.2024 angerufen?", "2024-01-10", "2024-01-10"),
+        ("Was war im November des letzten Jahres?", "2025-11-01", "2025-11-30"),
+        ("Qu'est-ce que nous avons décidé à la mi-mars ?", "2026-03-11", "2026-03-20"),
+        ("Qui est venu la première semaine de mai dans le bureau ?", "2026-05-01", "2026-05-07"),
+        ("Que s'est-il passé dans le projet il y a deux semaines ?", "2026-10-30", "2026-11-05"),
+        ("¿Qué hicimos a mediados de marzo con los clientes?", "2026-03-11", "2026-03-20"),
+        ("¿Qué pasó en la última semana de marzo de 2025 con el coche?", "2025-03-25", "2025-03-31"),
+        ("雷明轩在1月中旬做了什么？", "2026-01-11", "2026-01-20"),
+        ("十一月上旬我们讨论了什么？", "2026-11-01", "2026-11-10"),
+        ("2025年第三季度的重点是什么？", "2025-07-01", "2025-09-30"),
+        ("去年3月谁来过？", "2025-03-01", "2025-03-31"),
+        ("8月9日的晨跑因何取消？", "2026-08-09", "2026-08-09"),
+    ],
+)
+def test_a_question_is_about_the_latest_past_time_of_the_name(question: str, first: str, last: str) -> None:
+    assert asked(question) == [span(first, last)]
+
+
+def test_a_date_that_lies_near_ahead_may_be_meant_as_well() -> None:
+    assert asked("What is on 20 November?") == [span("2026-11-20"), span("2025-11-20")]
+    assert asked("What is on in December?") == [span("2026-12-01", "2026-12-31"), span("2025-12-01", "2025-12-31")]
+
+
+def test_two_days_are_two_periods() -> None:
+    assert asked("What happened on February 12th and February 23rd?") == [span("2026-02-12"), span("2026-02-23")]
+
+
+def test_what_held_in_a_month_is_asked_of_the_past_one() -> None:
+    assert days_asked(fold("Who led the choir in March?"), NOVEMBER, LANGUAGES["en"]) == span(
+        "2026-03-01", "2026-03-31"
+    )
+
+
+@given(st.text(max_size=200), st.integers(-800_000, 3_000_000), st.sampled_from(sorted(LANGUAGES)))
+def test_the_periods_of_any_question_run_forward(text: str, own_day: int, code: str) -> None:
+    for days in periods_asked(fold(text), own_day, LANGUAGES[code]):
+        assert days.first <= days.last
 
 
 @given(st.dates())

@@ -7,6 +7,7 @@ from crew_journal.schemas.recall.questions import (
     asked_kind,
     asks_for_all,
     asks_nothing,
+    collects,
     holds_kind,
     is_question,
 )
@@ -96,3 +97,25 @@ def test_a_question_why_asks_for_no_kind():
 )
 def test_a_question_for_a_total_or_a_goal_asks_for_all(question, every):
     assert asks_for_all(question) is every
+
+
+@pytest.mark.parametrize(
+    ("question", "many"),
+    [
+        ("How many roller skating activities did I take part in?", True),
+        ("In what order did I bring up the features?", True),
+        ("Can you give me a summary of how the project has progressed?", True),
+        ("What activities did we do in November?", True),
+        ("Since when do we use the new broker?", True),
+        ("Welche Bücher habe ich im Mai gelesen?", True),
+        ("Combien de fois avons-nous changé le code ?", True),
+        ("¿Cuántas reuniones tuve en marzo?", True),
+        ("6月我参加了哪些活动？", True),
+        ("When did I pay the plumber?", False),
+        ("Which port does the broker use?", False),
+        ("Where is the summary stored?", False),
+        ("Wann war der Termin?", False),
+    ],
+)
+def test_a_list_a_count_an_order_or_a_summary_collects(question, many):
+    assert collects(question) is many

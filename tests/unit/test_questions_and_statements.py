@@ -75,6 +75,27 @@ def test_a_question_is_ranked_as_ever_and_a_statement_by_meaning():
     assert stated.lexical < asked.lexical
 
 
+def test_a_long_question_counts_words_and_a_long_request_its_session():
+    short, long = (CONVERSATIONAL.for_query(QueryKind.ASKS, terms).turns for terms in (4, 30))
+    assert short == CONVERSATIONAL.turns
+    assert short is not None
+    assert long is not None
+    assert long.lexical > short.lexical
+    assert long.session > short.session
+    request = CONVERSATIONAL.for_query(QueryKind.STATES, 30).turns
+    assert request is not None
+    assert request.session > short.session
+    assert CONVERSATIONAL.for_query(QueryKind.QUOTES, 30) == CONVERSATIONAL.for_quotations
+
+
+def test_in_a_script_that_the_model_does_not_know_words_decide():
+    unread = ROBUST.for_query(QueryKind.ASKS, 30, unread=True)
+    assert unread.dense_weight < 0.5 < ROBUST.dense_weight
+    assert unread.covered == 0.0, "pairs of characters cover little of any text"
+    assert query_of("雷明轩在3月做了什么？", ANALYZER, None, None, None).unspaced
+    assert not query_of("What did 雷 do in March at the store?", ANALYZER, None, None, None).unspaced
+
+
 def test_of_hits_that_say_much_the_same_the_latest_stands_first(monkeypatch):
     monkeypatch.setattr(conflicts, "ALIKE", {"test-model": 0.9})
     events = [

@@ -10,7 +10,7 @@ from crew_journal.schemas.core.errors import InvalidQuery
 from crew_journal.schemas.recall.operations import RECALL, RENDER
 from crew_journal.services.desk import parse
 
-KNOWN = "query, k, scope, agent_id, crew_id, recipe, walk_depth, mode, explain, asked_at, min_seq, workspace_id"
+KNOWN = "query, k, scope, agent_id, crew_id, recipe, walk_depth, mode, explain, asked_at, collect, max_tokens, min_seq"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recall import ANALYZER
 
-from crew_journal.services.documents.search import DOTS, snippet_of
+from crew_journal.services.recall.kinds import DOTS, snippet_of
 
 
 def _weights(query: str) -> dict[int, float]:

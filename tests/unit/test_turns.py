@@ -20,6 +20,7 @@ from crew_journal.schemas.core.timestamps import DAY_MS
 from crew_journal.schemas.decode import decode
 from crew_journal.schemas.recall.turns import (
     FIRST_PERSON,
+    INSTRUCTION,
     MAX_WORDS,
     NUMBER,
     QUESTION,
@@ -27,6 +28,7 @@ from crew_journal.schemas.recall.turns import (
     TIME_IN_DATE,
     TURN,
     ends_with_question,
+    instructs,
     intervals_of,
     is_users,
     meanings_of,
@@ -183,6 +185,7 @@ def test_a_batch_of_turns_says_what_each_turn_says_by_itself(events: list[EntryR
         words = tokens_of(" ".join((event.entry.summary, *strings_in(event.entry.payload))))[:MAX_WORDS]
         language = language_of(words)
         flags = TURN | (QUESTION if ends_with_question(event.entry.summary) else 0)
+        flags |= INSTRUCTION if instructs(event.entry.summary) else 0
         for word in words:
             flags |= meanings_of(word)[languages().index(language)].flags
         begin, end = ([0, *columns["piece_ends"]][at], columns["piece_ends"][at])
@@ -262,3 +265,20 @@ def assert_says(facts: words_met.WordColumns, place: int, word: str) -> None:
     said = meanings_of(word)
     assert facts.function[place].tolist() == [one.function for one in said]
     assert facts.flags[place].tolist() == [one.flags for one in said]
+
+
+@pytest.mark.parametrize(
+    ("text", "standing"),
+    [
+        ("Always format code with syntax highlighting when I ask about implementation details.", True),
+        ("I prefer simple, minimal dependencies.", True),
+        ("From now on, write dates as 3 May.", True),
+        ("Nenne immer die Quelle, wenn ich nach Zahlen frage.", True),
+        ("Ab jetzt bitte alles auf Deutsch.", True),
+        ("He always takes the early train.", False),
+        ("Ask me if you never got the parcel.", False),
+        ("Ich war nie in Bern.", False),
+    ],
+)
+def test_a_standing_instruction_or_preference_is_recognised(text: str, standing: bool) -> None:
+    assert instructs(text) is standing

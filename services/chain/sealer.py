@@ -40,7 +40,7 @@ _LAST: Final = f"""SELECT payload FROM {ENTRIES} WHERE workspace_id = '{SYSTEM_W
 _log = structlog.get_logger(__name__)
 
 
-class StoredMessage(Protocol):
+class SealedMessage(Protocol):
     """A message of the stream."""
 
     seq: int
@@ -49,7 +49,7 @@ class StoredMessage(Protocol):
     data: bytes
 
 
-StreamReader = Callable[[int, int], AsyncIterator[Sequence[StoredMessage]]]
+StreamReader = Callable[[int, int], AsyncIterator[Sequence[SealedMessage]]]
 """Reads the messages between two sequences, both included."""
 
 
@@ -81,7 +81,7 @@ class Sealer(Part):
         self._tree = Tree()
         self._leaves = Leaves()
         self._pending: list[bytes] = []
-        self._arrived: deque[StoredMessage] = deque(maxlen=ARRIVED_AT_MOST)
+        self._arrived: deque[SealedMessage] = deque(maxlen=ARRIVED_AT_MOST)
         self._has_work = False  # whether a pending leaf is of a message that is not itself a seal
         self._due: float | None = None
         self._wake = asyncio.Event()
@@ -127,7 +127,7 @@ class Sealer(Part):
 
     # the work
 
-    def take(self, messages: Iterable[StoredMessage]) -> None:
+    def take(self, messages: Iterable[SealedMessage]) -> None:
         """Note messages that the feed has folded; what is missing among them is read from the stream when sealing is due."""
         if self._task is None:
             return
@@ -225,7 +225,7 @@ class Sealer(Part):
                     await self._add(message)
             await self._fill_gap(last_seq)
 
-    async def _take_in(self, message: StoredMessage) -> None:
+    async def _take_in(self, message: SealedMessage) -> None:
         await self._read_to(message.seq - 1)
         if message.seq > self._end:
             await self._add(message)
@@ -234,7 +234,7 @@ class Sealer(Part):
         while self._end < last_seq:
             await self._append(GAP)
 
-    async def _add(self, message: StoredMessage) -> None:
+    async def _add(self, message: SealedMessage) -> None:
         self._has_work = self._has_work or message.subject != _SEALS
         await self._append(self._leaves.leaf(message.subject, message.headers, message.data))
 

@@ -169,7 +169,7 @@ def test_wrong_usage_is_2_and_says_what_is_wrong(
 def test_a_difference_is_6_and_named(fake: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
     fake.equal = False
     assert main(["verify", *URL]) == 6
-    assert "postings, row doc 7, column tf: changed" in capsys.readouterr().err
+    assert "postings, row doc 7, column tf: changed" in capsys.readouterr().out
     assert main(["verify", *URL, "--json"]) == 6
     assert json.loads(capsys.readouterr().out)["equal"] is False
 

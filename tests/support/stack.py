@@ -30,6 +30,8 @@ from crew_journal.schemas.documents.provider import ProviderScope
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.access.tokens import NewToken, TokenRegistry, ensure_owner_token
 from crew_journal.services.budgets import Budgets
+from crew_journal.services.chain.sealer import Sealer, StreamReader
+from crew_journal.services.chain.use_cases import ChainProofs
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.documents.adapters import StoreProvider
 from crew_journal.services.documents.choosing import DocumentStores, ProviderChoices
@@ -180,6 +182,7 @@ async def running_stack(
         shared.put(Letters, cast(Letters, node))
         shared.put(EmbeddingModels, cast(EmbeddingModels, FakeModels(node.asked)))
         shared.put(Erasures, Erasures(shared, cast(ErasedFrom, node)))  # tests of erasures start a real node
+        shared.put(ChainProofs, ChainProofs(shared, cast(Sealer, node), cast(StreamReader, node)))  # of seals too
         shared.put(SweepNow, SweepNow(shared, wait_s=DEADLINE_S))
         bounds = {} if tail_queue is None else {"queue": tail_queue}
         services = await make_services(

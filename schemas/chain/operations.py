@@ -92,6 +92,6 @@ PROVE_ENTRY: Final = Operation(
     effect=Effect.READS,
     access=Access.ADMINISTRATOR,
     errors=(404,),
-    command="prove-entry",
+    command="prove",
 )
 OPERATIONS: Final = (VERIFY_CHAIN, PROVE_ENTRY)

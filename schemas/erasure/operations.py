@@ -305,7 +305,6 @@ PROVE_ERASED: Final = Operation(
     route="POST /v1/admin/prove",
     effect=Effect.READS,
     access=Access.NODE_OWNER,
-    command="prove",
 )
 EXPORT_PERSON: Final = Operation(
     name="export_person",

@@ -32,6 +32,10 @@ def forget(
             "`imported_from` or `source_file`, a document's `source`.",
         ),
     ] = None,
+    prove: Annotated[
+        str | None,
+        Option("--prove", metavar="TEXT", help="Erase nothing; show where files and views of the node hold this text."),
+    ] = None,
     reason: Annotated[str, Option("--reason", help="The reason; it is recorded.")] = "",
     yes: Annotated[bool, Option("--yes", help="Erase. Without it, only what would go is shown.")] = False,
     workspace: Workspace = None,
@@ -44,6 +48,10 @@ def forget(
     Give exactly one of --id, --subject, --author and --source. Without --yes nothing is changed: the command says what
     would go. An erasure cannot be undone.
     """
+    if prove is not None:
+        with client(where) as journal:
+            show(journal.prove_erased(prove), json_output, _traces)
+        return
     if not reason.strip():
         raise InvalidQuery("an erasure needs a reason", hint="--reason 'asked by the person on …'", field="reason")
     with client(where) as journal:
@@ -71,6 +79,14 @@ def forget(
             "; ".join(f"{store}: {why}" for store, why in failed.items()),
             hint="the next start of the node, or the same command, tries again",
         )
+
+
+def _traces(found: Mapping[str, Any]) -> None:
+    print_pairs((*found["files"].items(), *found["views"].items()))
+    if not found["files"] and not found["views"]:
+        say("not found in any file or view of the node")
+    models = ", ".join(found["models"])
+    say(f"compared vectors of: {models}" if models else "no vectors were compared: no embedding model answers")
 
 
 def _planned(answer: Mapping[str, Any]) -> None:

@@ -249,7 +249,8 @@ async def salvage(
     )
     with ExitStack() as stack:
         async with beside(live, needed, "salvage", memory_mb) as fresh:
-            await fold_range(fresh.host, source, live.checkpoint, progress)
+            until = live.checkpoint  # what is folded later is in the stream, and not in the fresh views
+            await fold_range(fresh.host, source, until, progress)
             stores = [live.store, *await asyncio.to_thread(_opened, kept_files(live.store.path), stack, unread)]
             known = [(await asyncio.to_thread(_explained, store, unread))[0] for store in stores]
             explains = _joined([*known, await asyncio.to_thread(explained, fresh.store)])
@@ -257,6 +258,8 @@ async def salvage(
             recovered: set[int] = set()
             for store in stores:
                 lost, hard = await asyncio.to_thread(_lost, store, fresh.store, explains, unread)
+                if store is live.store:
+                    lost, hard = [row for row in lost if row[0] <= until], {seq for seq in hard if seq <= until}
                 wanted = [row for row in lost if (row[1], row[2]) not in seen]
                 readers = [
                     partial(_records, store, wanted[at : at + _AT_ONCE], hard) for at in range(0, len(wanted), _AT_ONCE)

@@ -784,6 +784,21 @@ def _used(answer: Mapping[str, Any]) -> None:
     print(f"{counted(answer['counted'], 'entry', 'entries')} recorded as used{already}")
 
 
+def _retention(answer: Mapping[str, Any]) -> None:
+    policy = [(f"keep {rule}", f"{days} days") for rule, days in answer["retention"].items()]
+    if answer["retention_days"] is not None:
+        policy.append(("keep other entries", f"{answer['retention_days']} days"))
+    print_pairs([*policy, *((f"past {rule}", count) for rule, count in answer["past"].items())])
+    say(f"{answer['held']:,} stay: something pinned or permanent needs them; {answer['left']:,} wait for the next run")
+    erasure = answer["erasure"]
+    if erasure is None:
+        say("nothing is past the retention" if policy else "no retention is set: crew-journal memory configure --help")
+    elif erasure["erasure_id"] is None:
+        say(f"{counted(erasure['messages'], 'message')} would be erased; nothing was changed")
+    else:
+        say(f"erasing {counted(erasure['messages'], 'message')}: `crew-journal erasures` shows the receipt")
+
+
 def _calibration(answer: Mapping[str, Any]) -> None:
     columns = ("floor", "hits", "used_kept", "used_share", "silent")
     print_table(columns, [[_rounded(floor[name]) for name in columns] for floor in answer["floors"]], right=columns)
@@ -802,6 +817,7 @@ def _rounded(value: float | None) -> str:
 
 
 PRINTERS: Final[Mapping[str, Printer]] = {
+    "apply_retention": _retention,
     "calibrate": _calibration,
     "conversation_search": _turns,
     "context_assemble": print_context,

@@ -224,6 +224,6 @@ async def test_a_payload_is_waited_for_where_it_is_folded(tmp_path: Path) -> Non
     async with node(tmp_path / "views.duckdb", [projection() for projection in PROJECTIONS], DeadLetters()) as live:
         folding = live.store.views_folding
         assert folding(RuleLearned) == ("learning", "relations")
-        assert folding(DocumentWritten) == ("documents", "entries")
+        assert folding(DocumentWritten) == ("documents", "entries", "lineage")
         assert folding(ToolCalled) == (), "an entry like any other"
         assert set(folding(EntryRecorded)) >= {"entries", "fulltext", "standings", "turns"}

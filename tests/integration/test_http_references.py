@@ -8,6 +8,7 @@ import pytest
 from support.stack import Stack, until
 
 from crew_journal.schemas.core.errors import InvalidQuery, NotFound
+from crew_journal.schemas.core.limits import COLLECTED_MOST
 from crew_journal.schemas.core.principal import Role
 
 _COUNTS = "SELECT entry_id, reference_count FROM memory_importance WHERE workspace_id = ? AND reference_count > 0"
@@ -87,7 +88,7 @@ async def test_whatever_is_repeated_a_receipt_counts_each_of_its_hits_once(stack
         path = f"/v1/recall/{receipt}/used"
         refused = await http.post(path, json={"entry_ids": ["e0", "elsewhere"]})
         assert (refused.status_code, refused.json()["field"]) == (400, "entry_ids")
-        assert (await http.post(path, json={"entry_ids": ["e0"] * 51})).status_code == 422
+        assert (await http.post(path, json={"entry_ids": ["e0"] * (COLLECTED_MOST + 1)})).status_code == 422
         several = [http.post(path, json={"entry_ids": ["e0", "e0", "e1", "e0"]}) for _ in range(8)]
         answers = [answer.json() for answer in await asyncio.gather(*several)]
         assert sorted(answer["counted"] for answer in answers) == [0] * 7 + [2]

@@ -279,10 +279,10 @@ async def test_one_author_alone_reaches_no_colleague_unmarked(world: World, way:
 async def test_what_two_agents_report_is_learned_and_names_both(world: World) -> None:
     [rule] = (await world.admin.learned_rules(crew_id="core")).rules
     assert "honest" in rule.pattern
-    assert rule.authors == ("ada", "bruno")
+    assert set(rule.authors) == {"ada", "bruno"}
     for client in (world.ada, world.lena):
         text = (await client.memory_block()).text
-        assert "[from ada, bruno] Pay invoice … of the supplier honest at once" in text
+        assert f"[from {', '.join(rule.authors)}] Pay invoice … of the supplier honest at once" in text
         assert "→ Renew the certificate" in text
 
 
@@ -296,13 +296,13 @@ async def test_her_own_block_has_what_she_alone_reports_until_a_person_rejects_i
     [proposal] = [
         proposal
         for proposal in (await world.admin.proposals(state="pending")).proposals
-        if "abalone" in proposal.pattern
+        if "gorgonzola" in proposal.pattern
     ]
     assert (
         f"- [from your own entries alone, not reviewed] {proposal.pattern}" in (await world.mallory.memory_block()).text
     )
     await world.admin.reject_proposal(proposal.proposal_id, "a fraud")
-    assert "abalone" not in (await world.mallory.memory_block()).text.partition("Learned rules")[2]
+    assert "gorgonzola" not in (await world.mallory.memory_block()).text.partition("Learned rules")[2]
 
 
 async def test_only_what_is_hers_was_taken(world: World) -> None:

@@ -49,6 +49,10 @@ class FakeNode:
         for _ in range(first_seq, last_seq + 1):
             yield []
 
+    def loss(self) -> str | None:
+        """See ``last_seq``."""
+        return None
+
     async def rebuild(
         self, projections: Sequence[str] | None, accept_loss: bool, _actor: str | None, progress: Progress
     ) -> Mapping[str, Any]:

@@ -30,7 +30,8 @@ from crew_journal.schemas.documents.provider import ProviderScope
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.access.tokens import NewToken, TokenRegistry, ensure_owner_token
 from crew_journal.services.budgets import Budgets
-from crew_journal.services.chain.sealer import Sealer, StreamReader
+from crew_journal.services.chain.anchors import signing_key
+from crew_journal.services.chain.sealer import Sealer
 from crew_journal.services.chain.use_cases import ChainProofs
 from crew_journal.services.client import AsyncCrewJournal, CrewJournal
 from crew_journal.services.documents.adapters import StoreProvider
@@ -182,7 +183,10 @@ async def running_stack(
         shared.put(Letters, cast(Letters, node))
         shared.put(EmbeddingModels, cast(EmbeddingModels, FakeModels(node.asked)))
         shared.put(Erasures, Erasures(shared, cast(ErasedFrom, node)))  # tests of erasures start a real node
-        shared.put(ChainProofs, ChainProofs(shared, cast(Sealer, node), cast(StreamReader, node)))  # of seals too
+        shared.put(
+            ChainProofs,
+            ChainProofs(shared, Sealer(shared, node.read, node.last_seq, signing_key(SUBJECT_KEY), ()), node.read),
+        )  # of seals too
         shared.put(SweepNow, SweepNow(shared, wait_s=DEADLINE_S))
         bounds = {} if tail_queue is None else {"queue": tail_queue}
         services = await make_services(

@@ -80,7 +80,7 @@ class Place:
             **case(toolset, tool),
             **({"kind": "fact", "name": self.fact} if (toolset, tool) == ("layered", "memory_read") else {}),
             **({"entry_id": f"{self.workspace}-retired"} if tool in ("retract", "restore") else {}),
-            **({"id": f"{self.workspace}-retired"} if tool == "correct" else {}),
+            **({"id": f"{self.workspace}-corrected"} if tool == "correct" else {}),
         }
 
 
@@ -144,7 +144,7 @@ async def furnished(stack: Stack, workspace: str, mark: str) -> Place:
                 "entry_type": "run.completed",
                 "summary": f"Who keeps the press? {mark} does, {name}",
             }
-            for name in ("first", "second", "retired")
+            for name in ("first", "second", "retired", "corrected")
         ]
         last = (await ada.append_batch([{**entry, "agent_id": "ada", "crew_id": "red"} for entry in entries]))[-1].seq
         found = await ada.recall("Who keeps the press?", min_seq=last)

@@ -241,7 +241,7 @@ async def test_listeners_hear_of_every_commit_in_order_and_waiters_wake(tmp_path
         await live.host.fold(STREAM[6:])
         assert [(b.first_seq, b.last_seq, len(b.entries)) for b in heard] == [(1, 4, 3), (5, 6, 2)]
         assert [set(b.changes) for b in heard] == [
-            {"journal_entries", "postings_tail", "journal_embeddings", "memory_importance"},
+            {"journal_entries", "postings_tail", "journal_embeddings", "memory_importance", "lineage"},
             {"journal_entries", "postings_tail"},
         ]
         [postings] = heard[0].changes["postings_tail"].written

@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,12 +24,14 @@ from ...schemas.core.ids import is_id
 from ...schemas.standing.operations import RESTORE
 from .commands import Argument, Option
 from .connection import ANY_PORT, OWNER_TOKEN_FILE, SIGNS, Target, client, local_runtime, sync_client
+from .forgetting import POLL_S
 from .logs import configure_logging
 from .options import Fields, Json, Where, settings_from
 from .output import counted, emit, plain, progress_bar, say, show, size_text
 from .printers import PRINTERS
 
 if TYPE_CHECKING:
+    from ...schemas.entries.events import ErasureRequested
     from ...schemas.settings import Settings
     from ..operate.backup import Manifest
 
@@ -97,6 +100,17 @@ def _write(draft: Path, records: Any) -> Manifest:
 def restore(
     what: Annotated[str, Argument(metavar="FILE|ID", help="A file that `backup` wrote, or a retracted entry.")],
     reason: Annotated[str | None, Option("--reason", help="Of an entry: why; it is recorded.")] = None,
+    erasures: Annotated[
+        Path | None,
+        Option(
+            "--erasures",
+            dir_okay=False,
+            exists=True,
+            metavar="FILE.jsonl",
+            help="Of a backup: erasures that came after it, as `list --all --json --type erasure.requested "
+            "--type erasure.scoped` writes them; they are carried out before the command ends.",
+        ),
+    ] = None,
     *,
     asked: Annotated[dict[str, Any], Fields(RESTORE, without=("entry_id", "reason"))],
     where: Where,
@@ -105,10 +119,13 @@ def restore(
     """Restore a journal from a backup into a data directory without a journal; or restore a retracted entry.
 
     The hashes of a backup are checked first. The restore is recorded in the journal (journal.restored), the views are
-    built, and the directory gets a new owner's token; all other tokens come from the backup. An argument with a dot or
-    a slash is a file, because ids contain neither.
+    built, and the directory gets a new owner's token; all other tokens come from the backup. A backup that is older
+    than an erasure brings the erased messages back, unless --erasures names the erasures that came after it. An
+    argument with a dot or a slash is a file, because ids contain neither.
     """
     if is_id(what):
+        if erasures is not None:
+            raise click.BadParameter("goes with a backup, not with an entry", param_hint="--erasures")
         if reason is None:
             raise click.BadParameter("is needed to let an entry count again", param_hint="--reason")
         with client(where) as journal:
@@ -120,12 +137,13 @@ def restore(
         raise click.BadParameter("does not go with a backup, which is restored into --data-dir", param_hint=name)
     if not Path(what).is_file():
         raise click.BadParameter(f"there is no file {what}", param_hint="FILE|ID")
-    show(_restored(Path(what), where.folder), json_output, _print_restored)
+    show(_restored(Path(what), where.folder, erasures), json_output, _print_restored)
 
 
-def _restored(file: Path, data_dir: Path) -> dict[str, Any]:
+def _restored(file: Path, data_dir: Path, erasures: Path | None) -> dict[str, Any]:
     import asyncio
 
+    from ..erasure.restoring import recorded_erasures, requests_of
     from ..operate.backup import checked_backup
 
     settings = settings_from(data_dir=data_dir, http=ANY_PORT, embedder="none", log_level="error")
@@ -136,10 +154,12 @@ def _restored(file: Path, data_dir: Path) -> dict[str, Any]:
     if any((data_dir / sign).exists() for sign in SIGNS):
         raise click.BadParameter(f"{data_dir} holds a journal already; name a new directory", param_hint="--data-dir")
     manifest = checked_backup(file)
+    recorded = {} if erasures is None else recorded_erasures(erasures)
+    requests = requests_of(recorded)
     digest = _digest(file)
     configure_logging(settings.log_level)
     try:
-        seq = asyncio.run(_restore(settings, file, manifest, digest))
+        seq = asyncio.run(_restore(settings, file, manifest, digest, requests))
     except BaseException:
         shutil.rmtree(data_dir / _FOLDER, ignore_errors=True)
         raise
@@ -147,12 +167,33 @@ def _restored(file: Path, data_dir: Path) -> dict[str, Any]:
         local_runtime(settings) as runtime,
         sync_client(Target(runtime.http_url, runtime.owner_token, data_dir)) as journal,
     ):
-        journal.count(min_seq=seq)
-    more = {"data_dir": str(data_dir.absolute()), "recorded_at": seq}
+        journal.count(min_seq=seq + len(requests))
+        erased = sum(_erased(journal, *name) for name in recorded)
+    more = {"data_dir": str(data_dir.absolute()), "recorded_at": seq, "erasures": len(recorded), "erased": erased}
     return {**_report(file, manifest, digest), **more}
 
 
-async def _restore(settings: Settings, file: Path, manifest: Manifest, digest: str) -> int:
+def _erased(journal: Any, workspace_id: str, erasure_id: str) -> int:
+    """Wait for an erasure of a restored journal; the number of messages that it erased."""
+    while True:
+        erasure = journal.erasure(erasure_id, workspace_id=workspace_id)
+        if erasure.failed:
+            raise Unavailable(
+                f"erasure {erasure_id}: " + "; ".join(f"{store}: {why}" for store, why in erasure.failed.items()),
+                hint="the restored journal still has these messages: the next start of `up` tries again",
+            )
+        if erasure.state == "completed":
+            return int(erasure.messages)
+        time.sleep(POLL_S)
+
+
+async def _restore(
+    settings: Settings,
+    file: Path,
+    manifest: Manifest,
+    digest: str,
+    erasures: Sequence[tuple[str, ErasureRequested]],
+) -> int:
     from ..client.project import claim_journal
     from ..data_dir import keep_subject_key, lock
     from ..journal.broker.broker import ManagedBroker
@@ -172,7 +213,7 @@ async def _restore(settings: Settings, file: Path, manifest: Manifest, digest: s
         stack.push_async_callback(broker.stop)
         connection = await connect(broker.url, broker.user, broker.password, "crew-journal restore")
         stack.push_async_callback(connection.close)
-        seq = await restore_streams(connection, file, manifest, digest, datetime.now(UTC))
+        seq = await restore_streams(connection, file, manifest, digest, datetime.now(UTC), erasures)
         if (key := subject_key_of(file, manifest)) is not None:
             keep_subject_key(data_dir, key)
         return seq
@@ -205,6 +246,8 @@ def _print_restored(report: Mapping[str, Any]) -> None:
         f"restored {counted(report['messages'], 'message')} up to sequence {report['last_seq']:,} into "
         f"{report['data_dir']}"
     )
+    if report["erasures"]:
+        print(f"applied {counted(report['erasures'], 'erasure')}: {counted(report['erased'], 'message')} erased")
     say(f"recorded as journal.restored at {report['recorded_at']:,}; a new owner's token is in {OWNER_TOKEN_FILE}")
 
 

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import json
 import zipfile
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from importlib.metadata import version as distribution_version
@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ...schemas.core.errors import BrokerError, BrokerUnavailable, CrewJournalError
 from ...schemas.core.ids import SYSTEM_WORKSPACE
 from ...schemas.core.subjects import DEADLETTER_STREAM, JOURNAL_STREAM
-from ...schemas.entries.events import JournalRestored
+from ...schemas.entries.events import ErasureRequested, JournalRestored
 from ..data_dir import SUBJECT_KEY_FILE
 from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import api_request
@@ -317,7 +317,14 @@ def subject_key_of(path: Path, manifest: Manifest) -> bytes | None:
         return bytes.fromhex(archive.read(SUBJECT_KEY_FILE).decode("ascii"))
 
 
-async def restore_streams(client: BrokerConnection, path: Path, manifest: Manifest, digest: str, now: datetime) -> int:
+async def restore_streams(
+    client: BrokerConnection,
+    path: Path,
+    manifest: Manifest,
+    digest: str,
+    now: datetime,
+    erasures: Sequence[tuple[str, ErasureRequested]] = (),
+) -> int:
     """Create the streams in an empty broker from a checked backup, and record that; returns the record's sequence.
 
     Args:
@@ -326,6 +333,7 @@ async def restore_streams(client: BrokerConnection, path: Path, manifest: Manife
         manifest: Its manifest.
         digest: SHA-256 of the file.
         now: The time, UTC.
+        erasures: Requests that came after the backup, each with its workspace; the first start carries them out.
     """
     with zipfile.ZipFile(path) as archive:
         for name, part in manifest.streams.items():
@@ -337,7 +345,10 @@ async def restore_streams(client: BrokerConnection, path: Path, manifest: Manife
     writer = Writer(client, atomic=False)
     await writer.open()
     try:
-        return (await writer.post(decision_entry(SYSTEM_WORKSPACE, payload, summary, now))).seq
+        restored = await writer.post(decision_entry(SYSTEM_WORKSPACE, payload, summary, now))
+        for workspace_id, request in erasures:
+            await writer.post(decision_entry(workspace_id, request, "erasure requested again after a restore", now))
+        return restored.seq
     finally:
         await writer.close()
 

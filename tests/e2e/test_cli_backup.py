@@ -81,6 +81,42 @@ def test_a_backup_of_a_running_journal_becomes_the_same_journal_elsewhere(tmp_pa
     assert "holds a journal already" in again.err
 
 
+def test_restore_of_an_older_backup_applies_the_erasures_that_came_after_it(tmp_path: Path) -> None:
+    cli, file, erasures = Cli(tmp_path / "data"), tmp_path / "old.backup", tmp_path / "erasures.jsonl"
+    with cli.up():
+        for workspace in ("default", "acme"):
+            cli("remember", f"the {workspace} badge word is quetzal", "--entry-id", "j_note", "-w", workspace)
+        cli("remember", "Ana drinks quetzal tea", "--data-subject-id", "ana")
+        cli("remember", "Ben drinks green tea", "--data-subject-id", "ana.b")
+        cli("backup", str(file))
+        cli("forget", "--id", "j_note", "-w", "acme", "--reason", "r", "--yes")
+        cli("forget", "--subject", "ana", "--reason", "r", "--yes")
+        of_erasures = "--type", "erasure.requested", "--type", "erasure.scoped"
+        records = [cli("list", "--all", "--json", *of_erasures, "-w", name).out for name in ("default", "acme")]
+        erasures.write_text("".join(records))
+
+    other = Cli(tmp_path / "other")
+    done = other("restore", str(file), "--erasures", str(erasures), "--json").json
+    assert (done["erasures"], done["erased"] >= 2) == (2, True)
+    with other.up():
+        found = {name: other("list", "-w", name, "--type", "memory.remembered").out for name in ("default", "acme")}
+        assert "default badge word" in found["default"]
+        assert "green tea" in found["default"]
+        assert "quetzal tea" not in found["default"]
+        assert "quetzal" not in found["acme"]
+        assert other("verify", "--json").json["equal"]
+        assert other("forget", "--prove", "quetzal tea", "--json").json["files"] == {}
+        refused = other("remember", "again", "--entry-id", "j_note", "-w", "acme", code=None)
+        assert "was erased" in refused.err
+        kept = {one["state"] for one in other("erasures", "--json").json["erasures"]}
+        assert kept == {"completed"}
+
+    erasures.write_text('{"entry_type": "erasure.requested"}\n')
+    wrong = Cli(tmp_path / "wrong")
+    assert "line 1" in wrong("restore", str(file), "--erasures", str(erasures), code=1).err
+    assert not wrong.data_dir.exists()
+
+
 def damaged(file: Path, target: Path) -> Path:
     with zipfile.ZipFile(file) as archive, zipfile.ZipFile(target, "w") as made:
         for name in archive.namelist():

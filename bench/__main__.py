@@ -38,6 +38,7 @@ BENCHES: Final = (
     "typos",
     "hook",
     "corrections",
+    "forgetting",
 )
 ALONE: Final = ("peers",)
 """Not part of ``all``: it installs other packages."""

@@ -48,6 +48,7 @@ from ...schemas.core.ports import CommittedBatch, ViewReader
 from ...schemas.core.sequence_set import MAX_IDS, in_parts, ranges_of
 from ...schemas.core.timestamps import format_ms
 from ...schemas.decode import decode
+from ...schemas.documents.rules import TIERS, KeyKind
 from ...schemas.documents.tables import CHUNK_VECTORS
 from ...schemas.entries.events import ERASURE_TYPES, ErasureCompleted, ErasureRequested, ErasureScoped
 from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
@@ -71,12 +72,13 @@ from ...schemas.erasure.operations import (
 )
 from ...schemas.erasure.tables import ERASED_IDS, ERASURE_ROWS, ERASURES_PROJECTION, LATE_MESSAGES, ErasureRow, LateRow
 from ...schemas.learning.events import MemoryConsolidated, RuleLearned, RuleProposed
+from ...schemas.lineage.events import MemoryGiven
 from ...schemas.operate.events import ToolCalled
 from ...schemas.operators.events import OperatorDeleted, OperatorProfileUpdated
 from ...schemas.operators.rules import subject_hash
 from ...schemas.operators.tables import OPERATORS_PROJECTION
 from ...schemas.palace.events import DrawerMerged
-from ...schemas.recall.events import MemorySearched
+from ...schemas.recall.events import MemoryReferenced, MemorySearched
 from ...schemas.sweeps.events import SweepTicked
 from ...schemas.texts import TEXT_KINDS
 from ..desk import Caller
@@ -91,6 +93,7 @@ NOT_PROVEN: Final = (
     "prompts and answers that were given to agents, and what the providers of models keep of them",
     "mirrors, exports, bundles and copies of the stream outside this node",
     "keys of documents in the broker's index of subjects, which it writes again within minutes and when it stops",
+    "ids made of a text (drawers, exchanges, imports without ids) in what stays: a guess of the text can be confirmed",
     "freed blocks of the disk, which the file system may not have overwritten yet",
 )
 """What an erasure cannot reach."""
@@ -121,6 +124,8 @@ _DERIVED_KINDS: Final = {
 }
 _TEXT_FIELDS: Final = ("text", "content", "prompt", "query")
 """Fields of payloads that hold the words of an entry, beside its summary: a search for the same words is erased with it."""
+_RECEIPTS: Final = frozenset((MemorySearched.ENTRY_TYPE, MemoryGiven.ENTRY_TYPE, MemoryReferenced.ENTRY_TYPE))
+"""Types that say who was given what."""
 _SCOPED: Final = f"""SELECT payload FROM {ENTRIES} WHERE workspace_id = ? AND control AND entry_type = ?
     AND json_extract_string(payload, '$.erasure_id') = ? ORDER BY seq"""
 _TEXTS: Final = " UNION ALL ".join(
@@ -206,6 +211,8 @@ class ErasureScope:
         examples: The first messages of each type.
         texts: Hashes of the words of the messages in scope.
         searches: Hash of the words of a search → sequences and ids of its receipts.
+        documents: Document whose key is a name or path → whether a write of it stays.
+        mentions: Such a document → sequences, ids and types of the receipts that name it.
         ticks: Names of sweeps' ticks, which are causes of what the sweeps derive, not sources of its text.
         read_to: Last sequence that was read.
     """
@@ -224,6 +231,8 @@ class ErasureScope:
     examples: list[ErasureExample] = field(default_factory=list)
     texts: set[int] = field(default_factory=set)
     searches: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    documents: dict[str, bool] = field(default_factory=dict)
+    mentions: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
     ticks: set[str] = field(default_factory=set)
     read_to: int = 0
 
@@ -260,6 +269,13 @@ class ErasureScope:
             for seq, entry_id in self.searches.pop(text):
                 self.names.add(entry_id)
                 self.add(seq, entry_id, MemorySearched.ENTRY_TYPE, "recall")
+
+    def take_mentions(self) -> None:
+        """Take in the receipts that name a document of which no write stays: its key is somebody's text."""
+        for name in [name for name, stays in self.documents.items() if not stays and name in self.mentions]:
+            for seq, entry_id, kind in self.mentions.pop(name):
+                self.names.add(entry_id)
+                self.add(seq, entry_id, kind, "recall")
 
 
 class Erasures(Part):
@@ -499,6 +515,7 @@ class Erasures(Part):
         async for messages in self._stream.read(scope.read_to + 1, last_seq):
             await asyncio.to_thread(self._take_all, workspace_id, scope, messages, hashes)
         scope.take_searches()
+        scope.take_mentions()
         scope.read_to = last_seq
         return sorted(scope.sequences - known)
 
@@ -528,7 +545,14 @@ class Erasures(Part):
                     scope.searches.setdefault(words, []).append((event.seq, event.entry.id))
             elif kind == SweepTicked.ENTRY_TYPE:
                 scope.ticks.update(own)
+            if (document := _named_document(event)) is not None:
+                scope.documents[document] = True
+            elif kind in _RECEIPTS and isinstance(event, EntryRecorded):
+                for document in _documents_of(event.entry.payload):
+                    scope.mentions.setdefault(document, []).append((event.seq, event.entry.id, kind))
             return
+        if (document := _named_document(event)) is not None:
+            scope.documents.setdefault(document, False)
         asked = scope.asked.intersection(own)
         scope.found |= asked
         remaining = len(sources - scope.names - scope.ticks) if scope.names.isdisjoint(own) else 0
@@ -771,6 +795,24 @@ def _texts(event: Event) -> list[str]:
         return []
     given = (event.entry.payload.get(name) for name in _TEXT_FIELDS)
     return [event.entry.summary, *(text for text in given if isinstance(text, str))]
+
+
+def _named_document(event: Event) -> str | None:
+    """``<owner>/<label>`` of a written document whose key is a name or a path; None of those without a key, and of days."""
+    if not isinstance(event, DocumentWritten) or event.key is None or event.tier not in TIERS:
+        return None
+    rule = TIERS[event.tier]
+    return None if rule.key is KeyKind.DATE else f"{event.owner}/{rule.label_of(event.key)}"
+
+
+def _documents_of(payload: Mapping[str, Any]) -> set[str]:
+    """The documents that a receipt names, without their lines."""
+    texts = payload.get("texts")
+    named = [text.get("id") for text in texts if isinstance(text, Mapping)] if isinstance(texts, list) else []
+    chunks = payload.get("chunks")
+    named += chunks if isinstance(chunks, list) else []
+    names = {name for name in named if isinstance(name, str)}
+    return names | {name.rpartition(":")[0] for name in names}
 
 
 def _words(text: str) -> str:

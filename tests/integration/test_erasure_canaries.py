@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ PLACES = (
 CANARIES = {place: [f"{STEM}{place}{n}word" for n in range(4 if place == "summary" else 3)] for place in PLACES}
 SUBJECT_INDEX = "JOURNAL/msgs/index.db"
 """The broker's index of subjects, written again within minutes or when it stops; keys of documents are in subjects."""
+HEX = re.compile(rb"(?<![0-9a-f])(?:[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{64})(?![0-9a-f])")
+"""Hashes as headers and payloads write them."""
 GUESSES = 20_000
 ALL_GUESSES = 1_000_000
 
@@ -107,6 +110,8 @@ async def planted(ask: Asking, node: Node) -> list[str]:
         refused = await ask.client.post("/memory/write", json={"content": text, **topic, "key": "notes"})
         assert refused.status_code >= httpx.codes.BAD_REQUEST, refused.text
     ask.seq = max(ask.seq, done.seq)
+    given = await ask.post("/v1/recall", query="the word", k=50, min_seq=ask.seq)
+    assert {hit["entry_id"] for hit in given["hits"]} & set(names), "its receipt, which stays, names erased entries"
     return names
 
 
@@ -119,8 +124,8 @@ def guesses(count: int) -> Iterator[str]:
     yield from (f"the word is {STEM}{n}" for n in range(count))
 
 
-def confirmed(node: Node, count: int) -> list[str]:
-    """The guesses whose hash, with every key of the node, is somewhere in the views."""
+def confirmed(node: Node, streams: Path, count: int) -> list[str]:
+    """The guesses whose hash, with every key of the node, is somewhere in the views or in the files of the stream."""
     numbers: set[int] = set()
     others: set[bytes] = set()
     for table in tables.TABLES:
@@ -129,6 +134,8 @@ def confirmed(node: Node, count: int) -> list[str]:
             others.update(value for value in values if isinstance(value, bytes))
             others.update(value.encode() for value in values if isinstance(value, str))
     text = b"\x00".join(others)
+    left = b"".join(path.read_bytes() for path in streams.rglob("*.blk"))
+    tokens = set(HEX.findall(left))  # of the messages that stay: headers, seals, ids
     found = []
     for guess in guesses(count):
         plain = guess.encode()
@@ -137,8 +144,10 @@ def confirmed(node: Node, count: int) -> list[str]:
             hashlib.blake2b(plain, digest_size=16).digest(),
             hmac.new(node.subject_key, plain, hashlib.sha256).hexdigest().encode(),
         }
+        digests |= {hashlib.blake2b(plain, digest_size=size).hexdigest().encode() for size in (8, 16, 32)}
+        digests |= {hash64(guess).to_bytes(8, "big").hex().encode(), f"{hash64(guess):016x}".encode()}
         half = int.from_bytes(identity_key("default", guess)[:8], "little")
-        if {hash64(guess), name_key(("default", guess)), half} & numbers or digests & others:
+        if {hash64(guess), name_key(("default", guess)), half} & numbers or digests & others or digests & tokens:
             found.append(guess)
     assert STEM.encode() not in text
     return found
@@ -170,7 +179,7 @@ async def test_forty_canaries_in_thirteen_kinds_of_place_are_found_before_and_no
             left = await ask.post("/v1/admin/prove", canary=word)
             files = [name for name in left["files"] if not name.endswith(SUBJECT_INDEX)]
             assert (files, left["views"]) == ([], {}), word
-        assert await asyncio.to_thread(confirmed, nodes[0], count) == []
+        assert await asyncio.to_thread(confirmed, nodes[0], tmp_path / "data" / "nats", count) == []
     async with running_node(tmp_path / "data", **given) as running, asking(running) as ask:
         for again in ("restart", "rebuild"):
             if again == "rebuild":

@@ -24,6 +24,7 @@ OF_PERSON: Final = 1_000
 BATCH: Final = 500
 PER_SECOND: Final = 10.0
 """Appends, and as many recalls."""
+WARM_S: Final = 5.0
 IDLE_S: Final = 30.0
 P99_TIMES: Final = 2.0
 """Most by which the p99 may grow while an erasure runs."""
@@ -134,8 +135,9 @@ async def run(quick: bool, folder: Path) -> Report:
         await asyncio.to_thread(stack.up)
         async with async_client_of(stack) as client:
             await _fill(client, corpus, of_person)
-            await asyncio.to_thread(wait_idle, stack)
+            await asyncio.to_thread(wait_idle, stack, looks=5)
             others = _Others(client, corpus)
+            await _during(asyncio.sleep(WARM_S), others)
             _, idle_appends, idle_recalls = await _during(asyncio.sleep(IDLE_S / 5 if quick else IDLE_S), others)
             say("forgetting: erases")
             (seconds, messages), appends, recalls = await _during(_erase(client), others)

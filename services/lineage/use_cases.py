@@ -33,7 +33,8 @@ from ..node import Answers, Node
 
 MOST_STEPS: Final = 1_000
 MOST_PROMPTS: Final = 1_000
-_MESSAGE: Final = f"""SELECT id, seq, entry_type, actor_type, coalesce(actor_id, agent_id), ts_ms, data_subject_id
+_MESSAGE: Final = f"""SELECT id, seq, entry_type, actor_type,
+    coalesce(actor_id, CASE WHEN actor_type = 'agent' THEN agent_id END), ts_ms, data_subject_id
     FROM {ARCHIVE_SOURCE} WHERE workspace_id = ? AND """
 _BY_ID: Final = f"{_MESSAGE} id IN (SELECT unnest(?::VARCHAR[]))"
 _BY_SEQ: Final = f"{_MESSAGE} seq IN (SELECT unnest(?::UBIGINT[]))"

@@ -1,6 +1,6 @@
-"""kill -9 of the service, some times with its broker, while it erases: the next start completes the erasure, and nothing is left.
+"""kill -9 of the service, at times with its broker, while it erases: the next start completes the erasure.
 
-The instants are spread over the steps: after the request's answer, the announcement, the deletions, the folding, the receipt.
+The instants are spread over the steps: the request's answer, the announcement, the deletions, the folding, the receipt.
 """
 
 from __future__ import annotations

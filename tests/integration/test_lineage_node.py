@@ -124,6 +124,19 @@ async def test_block_names_the_writes_and_notes_that_it_holds_and_its_run_is_tol
         assert (await person.saw(second["write_id"], 1))["runs"] == ["b1"]
 
 
+async def test_authors_are_those_by_whose_name_an_erasure_takes_the_memory(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, owner(node) as person:
+        said = await person.entry(summary="said by a person about an agent", actor_type="user")
+        noted = await person.entry(summary="noted by the agent", actor_type="agent")
+        authors = {}
+        for name in (said, noted):
+            shown = await person.get(f"/v1/lineage/{name}", min_seq=person.seq)
+            [authors[name]] = shown["authors"]
+        assert authors == {said: "user", noted: "agent:a1"}
+        planned = await person.post("/v1/admin/forget", author="a1", reason="left", dry_run=True)
+        assert planned["messages"] == 1
+
+
 async def test_rewritten_document_goes_with_a_line_that_it_repeats(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node, owner(node) as person:
         write = {"tier": "AGENT", "agent_id": "a1", "crew_id": "c1"}

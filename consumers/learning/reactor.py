@@ -206,7 +206,16 @@ def _with_same_action(candidates: Sequence[LearningEntry], keys: Keys) -> list[t
     for at, candidate in enumerate(candidates):
         if not candidate.action:
             continue
-        known = next((one for one in first if same_action(candidates[one].action, candidate.action, keys)), None)
+        known = next(
+            (
+                one
+                for one in first
+                if same_action(
+                    candidates[one].action, candidate.action, keys, (candidates[one].summary, candidate.summary)
+                )
+            ),
+            None,
+        )
         if known is None:
             first.append(at)
         else:
@@ -223,7 +232,7 @@ def _remedy(members: Sequence[LearningEntry], keys: Keys) -> str:
         if len(refuted(action, actions, keys) - {action.publisher})
         < len({other.publisher for other in actions if other.text == action.text})
     ]
-    return agreed_action(standing, len({member.publisher for member in members}))
+    return agreed_action(standing, len({member.publisher for member in members}), keys)
 
 
 def _pattern(sayings: Sequence[Saying], typical: int, keys: Keys) -> str:
@@ -412,7 +421,10 @@ def _is_known(rule: KnownRule, group: Group, keys: Keys) -> bool:
     return (
         rule.rule_id == group.same_as
         or _is_same(rule.evidence, group)
-        or (bool(rule.action and group.action) and same_action(rule.action, group.action, keys))
+        or (
+            bool(rule.action and group.action)
+            and same_action(rule.action, group.action, keys, (rule.pattern, group.pattern))
+        )
         or (rule.action == group.action and same_action(rule.pattern, group.pattern, keys))
     )
 

@@ -46,7 +46,7 @@ class _RoutineWords:
 
 def is_routine(text: str) -> bool:
     """Whether a text only reports success or routine."""
-    success, trouble, _, _, why, report = _lists()
+    success, trouble, _, _, why, report, *_ = _lists()
     left, is_good = _without_absences(text)
     if any(trouble.have(word) for word in left):
         return False
@@ -59,6 +59,21 @@ def says_why(text: str) -> bool:
     """Whether a text names a cause, a condition, a preference or an instruction, so that a reader can act differently."""
     why = _lists()[4]
     return any(why.have(word) for word in _without_absences(text)[0])
+
+
+def states_fact(text: str) -> bool:
+    """Whether a text says what is the case, names a problem, or tells the reader to do something.
+
+    Reports of what was done, of today, or of a measured state ("Merged four branches", "Waiting room at 40 percent")
+    have none of the words.
+    """
+    _, trouble, _, _, _, _, holds, passing, instructs = _lists()
+    left, _ = _without_absences(text)
+    if any(trouble.have(word) for word in left):
+        return True
+    if left and instructs.have(left[0]):
+        return True
+    return any(holds.have(word) for word in left) and not any(passing.have(word) for word in left)
 
 
 def _without_absences(text: str) -> tuple[list[str], bool]:
@@ -79,9 +94,9 @@ def _without_absences(text: str) -> tuple[list[str], bool]:
 
 @cache
 def _lists() -> tuple[_RoutineWords, ...]:
-    """The lists ``success``, ``trouble``, ``absent``, ``absent_what``, ``why`` and ``report``."""
+    """The lists of the file, in the order of ``names``."""
     data = tomllib.loads(resources.files(__package__).joinpath("routine.toml").read_text("utf-8"))
-    names = ("success", "trouble", "absent", "absent_what", "why", "report")
+    names = ("success", "trouble", "absent", "absent_what", "why", "report", "holds", "passing", "instructs")
     return tuple(_words(data[name]) for name in names)
 
 
@@ -93,7 +108,7 @@ def _words(by_language: dict[str, str]) -> _RoutineWords:
     )
 
 
-CONSOLIDATION_VERSION: Final = 3
+CONSOLIDATION_VERSION: Final = 4
 
 SOURCES: Final = (
     "peer.escalation",
@@ -109,9 +124,10 @@ SOURCES: Final = (
 of severity warn and error, because a mission that goes on or ends well teaches nothing; from ``user.feedback`` only
 corrections.
 """
-TELLING: Final = frozenset({"keeper.decision", "eval.regression_detected", REMEMBERED, "run.failed", FEEDBACK})
-"""Types whose repetition teaches something without a remedy: a denial, a failure, a correction, and what an agent
-remembered on purpose. Entries of other types must name a cause, a condition or a remedy."""
+TELLING: Final = frozenset({"keeper.decision", "eval.regression_detected", "run.failed", FEEDBACK})
+"""Types whose repetition teaches something without a remedy: a denial, a failure, a correction. What an agent remembered on
+purpose does if it states a fact, a problem or an instruction, but not if it reports what was done or measured. Entries of
+other types must name a cause, a condition or a remedy."""
 TELLING_SHARE: Final = 1 / 3
 """Minimum share of a group's entries, and at least two, that are ``telling``, unless the group has a remedy: of the
 wordings of one problem, about half name the cause."""
@@ -210,7 +226,9 @@ def is_fit(summary: str, action: str, *, permanent: bool) -> bool:
 
 def is_telling(entry_type: str, summary: str, *, permanent: bool) -> bool:
     """Whether the repetition of an entry teaches something even if no entry names a remedy."""
-    return permanent or entry_type in TELLING or says_why(summary)
+    if permanent or entry_type in TELLING or says_why(summary):
+        return True
+    return entry_type == REMEMBERED and states_fact(summary)
 
 
 def teaches(telling: Sequence[bool], action: str) -> bool:

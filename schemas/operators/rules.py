@@ -180,6 +180,9 @@ _OPERATOR_FACTS_SENTENCE: Final = re.compile(r"(?:[^.!?\n]|[.!?](?=[\w/@.]))+[.!
 _CLAUSE: Final = re.compile(r"[,;:] | [-–—] | (?:but|and so|aber|mais|pero) ")
 _CONDITIONED: Final = frozenset({"prefers", "language", "contact", "process", "constraint"})
 """Keys whose statements may follow a condition: they say what to do in a case."""
+_DENIABLE: Final = frozenset({"language", "tooling", "contact", "timezone", "role", "owns"})
+"""Keys of which a negated statement says nothing: "do not write to me in French"."""
+_WORK: Final = frozenset({"owns", "process"})
 _FROM: Final = "from"
 _VALUE: Final = "value"
 _LONGEST_TURN: Final = 20_000
@@ -196,6 +199,7 @@ class _Patterns:
     conditions: tuple[re.Pattern[str], ...]
     passing: tuple[re.Pattern[str], ...]
     attributed: re.Pattern[str]
+    denied: re.Pattern[str]
     reported: tuple[re.Pattern[str], ...]
     hostile: tuple[re.Pattern[str], ...]
     ends: tuple[re.Pattern[str], ...]
@@ -244,6 +248,7 @@ def _patterns() -> _Patterns:
         conditions=compiled(file["conditions"]),
         passing=compiled(file["passing"]),
         attributed=compiled([file["attributed"]])[0],
+        denied=compiled([file["denied"]])[0],
         reported=compiled(file["reported"]),
         hostile=compiled(file["hostile"]),
         ends=compiled(file["ends"]),
@@ -304,14 +309,19 @@ def _in_sentence(sentence: str) -> Iterator[Proposed]:
     if any(pattern.search(sentence) for pattern in patterns.uncertain):
         return
     statement = patterns.openers.sub("", sentence)
+    found: dict[str, str] = {}
     for key, ways in patterns.facts:
         for way in ways:
             match = way.search(statement)
             if match is None or _is_disclaimed(statement, match, key):
                 continue
             if value := _value(statement, match):
-                yield Proposed(key, value, sentence)
+                found.setdefault(key, value)
                 break
+    tool = found.get("tooling")
+    for key, value in found.items():
+        if tool is None or tool not in value or key not in _WORK:  # "we plan sessions in Obsidian" names the tool alone
+            yield Proposed(key, value, sentence)
 
 
 def _is_disclaimed(sentence: str, match: re.Match[str], key: str) -> bool:
@@ -321,10 +331,13 @@ def _is_disclaimed(sentence: str, match: re.Match[str], key: str) -> bool:
     can, keep it short" is a preference. A condition after the statement does not count.
     """
     patterns = _patterns()
+    start = match.start(_VALUE) if _VALUE in match.re.groupindex else match.start()
     end = match.end(_VALUE) if _VALUE in match.re.groupindex else match.end()
     if any(pattern.search(sentence[:end]) for pattern in patterns.reported) or patterns.attributed.search(sentence):
         return True
-    starts = [boundary.end() for boundary in _CLAUSE.finditer(sentence, 0, match.start() + 1)]
+    if key in _DENIABLE and patterns.denied.search(sentence[: match.start()]):
+        return True
+    starts = [boundary.end() for boundary in _CLAUSE.finditer(sentence, 0, start + 1)]
     begin = starts[-1] if starts else 0
     ending = _CLAUSE.search(sentence, end)
     clause = sentence[begin : ending.start() if ending else len(sentence)]

@@ -23,7 +23,7 @@ from ..text.analyzer import Analyzer, fold, tokens_of
 from ..text.injection import finding_in
 from ..text.secrets import find_secrets
 from .events import MemoryConsolidated, RuleLearned, RuleState
-from .lessons import FEEDBACK
+from .lessons import FEEDBACK, is_negative
 
 # Whether a text only reports success or routine, so that its repetition teaches nothing (DESIGN §13).
 
@@ -272,16 +272,87 @@ def expires_ms(first_ms: int, seen_ms: int, days: int, searched_ms: int) -> int:
     return max(seen_ms, searched_ms) + int(min(max(EXPIRES_AFTER * period, shortest), longest))
 
 
-def state_of(refuting: Collection[str], *, by_person: bool, is_expired: bool) -> RuleState | None:
+GIVEN_ENOUGH: Final = 30
+"""Prompts with a rule after which it counts that nobody reported a use of it: several days of three agents."""
+UNUSED_DAYS: Final = 60
+"""Days since a rule was learned or last seen for the same; the shortest time after which a rule expires."""
+USES_REPORTED: Final = 10
+"""Uses that a crew must have reported since, of whatever memory: most crews report none, which says nothing of a rule."""
+RETIRE_DAYS: Final = 7
+"""Days for which a rule is unhelpful before a person is asked to retire it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What became of a rule in the prompts that had it.
+
+    Attributes:
+        given: Prompts that had it.
+        used_by: Agents or tokens that reported a use, and publishers of completed runs that name it.
+        harmed: Publishers of negative feedback, corrections and failed runs that name it.
+        by_person: Whether one of them is a person's feedback.
+        by: The entries that report harm.
+        crew_uses: Reported uses of any memory of the crew since the rule was last seen.
+    """
+
+    given: int = 0
+    used_by: frozenset[str] = frozenset()
+    harmed: frozenset[str] = frozenset()
+    by_person: bool = False
+    by: tuple[str, ...] = ()
+    crew_uses: int = 0
+
+
+def is_harm(how: str, entry_type: str, payload: Mapping[str, Any]) -> bool:
+    """Whether an entry that names a rule reports harm: a failed run, negative feedback, or a correction.
+
+    Args:
+        how: How it names the rule (``schemas/erasure/lineage.origins_of``).
+        entry_type: Its type.
+        payload: Its payload.
+    """
+    return (
+        how in ("corrects", "supersedes")
+        or entry_type in ("run.failed", "eval.regression_detected")
+        or (entry_type == FEEDBACK and is_negative(payload))
+    )
+
+
+def is_unhelpful(effect: Effect, seen_ms: int, due_ms: int) -> bool:
+    """Whether a rule harms as many publishers as it helps, or is given again and again without use.
+
+    One agent alone can make no rule unhelpful; a person can.
+
+    Args:
+        effect: What became of it.
+        seen_ms: When it was learned or last seen.
+        due_ms: The time of the run.
+    """
+    if (effect.by_person or len(effect.harmed) >= MIN_REFUTING) and len(effect.harmed) >= len(effect.used_by):
+        return True
+    return (
+        not effect.used_by
+        and effect.given >= GIVEN_ENOUGH
+        and effect.crew_uses >= USES_REPORTED
+        and due_ms - seen_ms >= UNUSED_DAYS * DAY_MS
+    )
+
+
+def state_of(
+    refuting: Collection[str], *, by_person: bool, is_expired: bool, is_unhelpful: bool = False
+) -> RuleState | None:
     """The new state of a rule; None if it holds.
 
     Args:
         refuting: Publishers that report that its action does not help.
         by_person: Whether a person reports it.
         is_expired: Whether the time of ``expires_ms`` has passed.
+        is_unhelpful: See ``is_unhelpful``.
     """
     if by_person or len(refuting) >= MIN_REFUTING:
         return "contradicted"
+    if is_unhelpful and not is_expired:
+        return "unhelpful"
     if refuting:
         return "disputed"
     return "expired" if is_expired else None

@@ -117,7 +117,8 @@ _GIVEN: Final = f"""SELECT entry_id, count(*) FROM {GIVEN} WHERE workspace_id = 
 _USES: Final = f"""SELECT used, used_ms, coalesce('agent:' || agent_id, 'token:' || asked_by, '') FROM {RECEIPTS}
     WHERE workspace_id = $workspace AND seq < $seq AND used IS NOT NULL AND used <> '[]' AND used_ms <= $due
     AND crew_id IS NOT DISTINCT FROM $crew"""
-_NAMING: Final = f"""SELECT l.source, l.how, e.id, e.entry_type, e.actor_type, e.payload, coalesce(e.publisher, '{UNRECORDED}')
+_NAMING: Final = f"""SELECT l.source, l.how, e.id, e.entry_type, e.actor_type, e.payload,
+        coalesce(e.publisher, '{UNRECORDED}')
     FROM {LINEAGE} l JOIN {ENTRIES} e ON e.workspace_id = l.workspace_id AND e.seq = l.seq
     WHERE l.workspace_id = $workspace AND l.seq < $seq AND list_contains($ids, l.source) AND NOT e.control
     AND e.published_ms <= $due AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = e.workspace_id

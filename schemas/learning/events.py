@@ -70,10 +70,10 @@ class RuleChanged(ControlPayload):
 
     Attributes:
         state: ``confirmed``: new entries show it, so that an expired or disputed rule counts again. ``disputed``: one
-            publisher reports that its action does not help; it is shown with that. ``contradicted``: two publishers or
-            a person report that. ``unhelpful``: it harmed more than it was used, or nobody used it (see
-            ``consolidation.is_unhelpful``); it is shown after the others. ``expired``: neither seen nor searched for several times its period.
-            Contradicted and expired rules are not shown.
+            publisher reports that its action does not help; it is shown with that. ``unhelpful``: it harmed more than it
+            was used, or nobody used it (``consolidation.is_unhelpful``); it is shown after the others. ``contradicted``:
+            two publishers or a person report that the action does not help. ``expired``: neither seen nor searched for
+            several times its period. Contradicted and expired rules are not shown.
         evidence: All entries that show it, the newest 500.
         days: Different days (UTC) of their receipt.
         publishers: Of the evidence.
@@ -149,7 +149,7 @@ class MemoryConsolidated(ControlPayload):
 
 
 class RuleProposed(ControlPayload):
-    """A run found a rule that a person has to review, proposes a learned rule or a procedure as a skill, or to retire a rule.
+    """A run proposes a rule that a person has to review, a rule or procedure as a skill, or to retire a rule.
 
     A rule is reviewed in a workspace whose rules are reviewed, and if its evidence has one publisher or one day of
     receipt. The other fields are the same as in ``RuleLearned``.

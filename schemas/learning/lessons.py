@@ -291,7 +291,12 @@ def _rule_line(rule: LearnedRule) -> str:
     action = f" → {one_line(rule.action)}" if rule.action not in ("", rule.pattern) else ""
     days = "1 day" if rule.days == 1 else f"{rule.days} days"
     seen = f"seen {rule.occurrences} times on {days}, confidence {rule.confidence:.2f}"
-    marks = {"disputed": rule.disputed, "did not help": rule.unhelpful, "proven": rule.promoted, "approved by a person": rule.reviewed}
+    marks = {
+        "disputed": rule.disputed,
+        "did not help": rule.unhelpful,
+        "proven": rule.promoted,
+        "approved by a person": rule.reviewed,
+    }
     how = ", ".join([seen, *(mark for mark, is_set in marks.items() if is_set)])
     authors = ", ".join(map(one_line, rule.authors[:_AUTHORS_SHOWN]))
     more = len(rule.authors) - _AUTHORS_SHOWN

@@ -53,6 +53,7 @@ from ...schemas.learning.consolidation import (
     PATIENCE_DAYS,
     REPEAT_DAYS,
     RETIRE_DAYS,
+    SMOOTHING,
     WAITING_MAX,
     Effect,
     Occurrence,
@@ -71,6 +72,7 @@ from ...schemas.learning.consolidation import (
 )
 from ...schemas.learning.events import MemoryConsolidated, RuleChanged, RuleLearned, RulePromoted, RuleProposed
 from ...schemas.learning.lessons import FEEDBACK, rule_summary
+from ...schemas.learning.procedures import MIN_RUNS, is_known, procedures_in
 from ...schemas.learning.tables import LEARNING_PROJECTION
 from ...schemas.lineage.tables import LINEAGE_PROJECTION
 from ...schemas.models.chat import ChatError
@@ -99,9 +101,11 @@ from .reads import (
     lessons_of,
     looks_back_to,
     normalised_rows,
+    procedures_of,
     proposals_of,
     reviews_rules,
     rules_of,
+    runs_of,
     searches_of,
     staged_of,
     types_of,
@@ -739,10 +743,12 @@ class ConsolidateReactor(SweepReactor):
         if read.worthwhile and model is None:
             groups = await asyncio.to_thread(self._recurring, tick, read.candidates)
         learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model, reviewed=reviewed)
+        procedures = await asyncio.to_thread(self._procedures, tick, crew_id, since_ms)
         effects = await asyncio.to_thread(effects_of, self._views, tick, crew_id, read.known)
         proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches, effects)
         confirmed = {change.rule_id for change in learned.changes}
         ended = await asyncio.to_thread(ended_of, tick, read.known, read.candidates, searches, confirmed, effects)
+        proven = replace(proven, skills=(*proven.skills, *procedures))
         return CrewRun(read, replace(learned, changes=(*learned.changes, *ended)), proven, model, error)
 
     async def _worded(self, tick: Tick, answer: ProposedRules, read: Read) -> list[Group]:
@@ -795,6 +801,29 @@ class ConsolidateReactor(SweepReactor):
             worthwhile = tick.due_ms - waiting_since >= PATIENCE_DAYS * DAY_MS
         known = proposals_of(self._views, tick, crew_id) + rules_of(self._views, tick, crew_id)
         return Read(candidates, known, len(new), worthwhile)
+
+    def _procedures(self, tick: Tick, crew_id: str, since_ms: int) -> list[RuleProposed]:
+        """Proposals of the procedures that recent runs repeated and that were not proposed before."""
+        runs = runs_of(self._views, tick, crew_id, since_ms)
+        if len(runs) < MIN_RUNS:
+            return []
+        keys = keys_by_word(Analyzer(Stemmer))
+        known = procedures_of(self._views, tick, crew_id)
+        return [
+            RuleProposed(
+                crew_id=crew_id,
+                pattern=procedure.title,
+                evidence=procedure.evidence,
+                confidence=round(len(procedure.evidence) / (len(procedure.evidence) + SMOOTHING), 4),
+                days=procedure.days,
+                publishers=procedure.publishers[:_PUBLISHERS_KEPT],
+                authors=tuple(name.removeprefix("agent:") for name in procedure.publishers[:AUTHORS_NAMED]),
+                skill_of=f"steps-{procedure.name}",
+                steps=procedure.steps,
+            )
+            for procedure in procedures_in(runs, keys)
+            if not is_known(procedure, known, keys) and _is_clean("\n".join(procedure.steps), procedure.title)
+        ]
 
     def _proven(
         self,
@@ -849,7 +878,8 @@ class ConsolidateReactor(SweepReactor):
             refs = {"derived_from": list(dict.fromkeys([change.rule_id, *change.by]))}
             await self._record_of_crew(tick, crew_id, change, f"{change.state}/{change.rule_id}", summary, refs=refs)
         for skill in result.proven.skills:
-            refs = {EVIDENCE_REF: list(skill.evidence), "derived_from": [str(skill.skill_of)]}
+            source = list(skill.evidence) if skill.steps else [str(skill.skill_of)]
+            refs = {EVIDENCE_REF: list(skill.evidence), "derived_from": source}
             summary = f"Proposed as a skill: {skill.pattern}"
             await self._record_of_crew(tick, crew_id, skill, f"skill/{skill.skill_of}", summary, refs=refs)
         for retired in result.proven.retired:

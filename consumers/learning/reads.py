@@ -43,6 +43,7 @@ from ...schemas.learning.consolidation import (
 )
 from ...schemas.learning.events import MemoryConsolidated
 from ...schemas.learning.lessons import MISSION_OUTCOME
+from ...schemas.learning.procedures import NO_STEPS, RUN_ENDS, RUNS_READ, STEPS_READ, RunOfSteps
 from ...schemas.learning.tables import LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULE_STATES, RULES
 from ...schemas.lineage.tables import GIVEN, LINEAGE
 from ...schemas.models.tables import EMBEDDINGS, active_in, read_active_models
@@ -112,6 +113,23 @@ _LESSONS: Final = f"""SELECT rule FROM {LESSONS} l WHERE workspace_id = $workspa
     QUALIFY row_number() OVER (PARTITION BY lesson_id ORDER BY seq DESC) = 1 ORDER BY seq"""
 _SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
     WHERE workspace_id = $workspace AND seq < $seq AND ts_ms > $since AND ts_ms <= $due"""
+_PROCEDURES: Final = f"""SELECT steps FROM {PROPOSALS}
+    WHERE workspace_id = $workspace AND crew_id = $crew AND kind = 'procedure'"""
+_RUN: Final = "coalesce(e.trace_id, e.run_id)"
+_ENDED: Final = f"""SELECT e.id, {_RUN}, e.entry_type, e.summary, coalesce(e.publisher, '{UNRECORDED}'), e.published_ms,
+        e.published_ms > $since
+    FROM {ENTRIES} e WHERE e.workspace_id = $workspace AND e.seq < $seq AND e.crew_id = $crew AND e.published_ms <= $due
+    AND e.published_ms > $history AND list_contains($ends, e.entry_type) AND NOT e.control AND {_RUN} IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = e.workspace_id AND x.kind = 'entry'
+        AND x.target_id = e.id AND x.{PRESENT})
+    ORDER BY e.seq DESC LIMIT {RUNS_READ}"""
+_STEPS: Final = f"""SELECT {_RUN}, e.entry_type, e.summary FROM {ENTRIES} e
+    WHERE e.workspace_id = $workspace AND e.seq < $seq AND e.crew_id = $crew AND e.published_ms > $history
+    AND NOT e.control AND list_contains($runs, {_RUN})
+    AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = e.workspace_id AND x.kind = 'entry'
+        AND x.target_id = e.id AND x.{PRESENT})
+    QUALIFY row_number() OVER (PARTITION BY {_RUN} ORDER BY e.ts_ms, e.seq) <= {2 * STEPS_READ}
+    ORDER BY e.ts_ms, e.seq"""
 _GIVEN: Final = f"""SELECT entry_id, count(*) FROM {GIVEN} WHERE workspace_id = $workspace AND seq < $seq
     AND list_contains($keys, key) AND list_contains($ids, entry_id) GROUP BY entry_id"""
 _USES: Final = f"""SELECT used, used_ms, coalesce('agent:' || agent_id, 'token:' || asked_by, '') FROM {RECEIPTS}
@@ -210,8 +228,8 @@ def looks_back_to(views: ViewReader, tick: Tick, since_ms: int) -> int:
 
 
 def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:
-    """The crews with something to learn from within the look-back; in a run on schedule also those with rules."""
-    params = {**_of_run(tick), "since": since_ms, "crew": tick.crew_id}
+    """The crews with candidates or ended runs within the look-back; in a run on schedule also those with rules."""
+    params = {**_of_run(tick), "types": [*SOURCES, *RUN_ENDS], "since": since_ms, "crew": tick.crew_id}
     crews = {crew for (crew,) in views.rows(_CREWS, params)}
     if tick.since_ms is None and tick.crew_id is None:
         crews |= {crew for (crew,) in views.rows(_CREWS_WITH_RULES, [tick.workspace_id])}
@@ -318,6 +336,42 @@ def staged_of(views: ViewReader, tick: Tick, crew_id: str) -> frozenset[tuple[st
     """The rules of a crew that were proposed as skills or for retirement, and procedures, each with the kind of proposal."""
     rows = views.rows(_STAGED, {"workspace": tick.workspace_id, "crew": crew_id})
     return frozenset((name, kind) for name, kind in rows)
+
+
+def procedures_of(views: ViewReader, tick: Tick, crew_id: str) -> list[tuple[str, ...]]:
+    """The steps of each procedure that was proposed for a crew, whatever became of it."""
+    rows = views.rows(_PROCEDURES, {"workspace": tick.workspace_id, "crew": crew_id})
+    return [tuple(orjson.loads(steps)) for (steps,) in rows]
+
+
+def runs_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[RunOfSteps]:
+    """The newest ended runs of a crew with their steps, oldest first; none if no run ended within the look-back.
+
+    The entries of a run have its ``trace_id``, else its ``payload.run_id``.
+    """
+    params = {
+        "workspace": tick.workspace_id,
+        "crew": crew_id,
+        "seq": tick.seq,
+        "due": tick.due_ms,
+        "since": since_ms,
+        "history": min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS),
+        "ends": list(RUN_ENDS),
+    }
+    ended = views.rows(_ENDED, params)
+    if not any(row[-1] for row in ended):
+        return []
+    steps: dict[str, list[str]] = {}
+    runs = {run for _, run, *_ in ended}
+    of_runs = {name: params[name] for name in ("workspace", "crew", "seq", "history")}
+    for run, entry_type, summary in views.rows(_STEPS, {**of_runs, "runs": sorted(runs)}):
+        if not entry_type.startswith(NO_STEPS) and is_fit(summary, summary, permanent=False):
+            steps.setdefault(run, []).append(summary)
+    return [
+        RunOfSteps(entry_id, summary, publisher, received_ms // DAY_MS, RUN_ENDS[entry_type], tuple(steps.get(run, ())))
+        for entry_id, run, entry_type, summary, publisher, received_ms, _ in reversed(ended)
+        if is_fit(summary, summary, permanent=False)
+    ]
 
 
 def effects_of(views: ViewReader, tick: Tick, crew_id: str, known: Sequence[KnownRule]) -> dict[str, Effect]:

@@ -328,3 +328,10 @@ def skill_text(rule_id: str, pattern: str, action: str, days: int, evidence: Seq
         f"# {one_line(pattern)}\n\n{action_line}"
         f"Seen {len(evidence)} times on {days} days. Learned rule: {rule_id}. Evidence: {evidence_shown}.\n"
     )
+
+
+def procedure_text(title: str, steps: Sequence[str], days: int, evidence: Sequence[str]) -> str:
+    """The text of a procedure that runs repeated."""
+    lines = "".join(f"{at}. {one_line(step)}\n" for at, step in enumerate(steps, 1))
+    runs = ", ".join(evidence[:_EVIDENCE_SHOWN]) + (", …" if len(evidence) > _EVIDENCE_SHOWN else "")
+    return f"# {one_line(title)}\n\n{lines}\nSteps of {len(evidence)} runs that completed, on {days} days: {runs}.\n"

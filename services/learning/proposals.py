@@ -28,6 +28,7 @@ from ...schemas.learning.events import ProposalDecided, RuleLearned
 from ...schemas.learning.lessons import (
     RULES_SHOWN,
     LearnedRule,
+    procedure_text,
     rule_summary,
     rules_shown,
     rules_text,
@@ -56,6 +57,8 @@ SOURCE = "consolidation"
 
 def text_of(row: ProposalRow, evidence: tuple[str, ...]) -> str:
     """The text of the procedure."""
+    if row.kind == "procedure":
+        return procedure_text(row.pattern, json.loads(row.steps), row.days, evidence)
     return skill_text(row.skill_of or "", row.pattern, row.action, row.days, evidence)
 
 
@@ -238,7 +241,7 @@ class Proposals:
             if row.skill_of is not None:
                 await self._skills.write(caller, row, proposal.evidence)
                 decided = await self._decide(caller, proposal, "approved", "")
-                return _decision(proposal, ops.ProposalState.APPROVED, row.skill_of, decided)
+                return _decision(proposal, ops.ProposalState.APPROVED, proposal.rule_id, decided)
             rule = RuleLearned(
                 crew_id=row.crew_id,
                 pattern=row.pattern,
@@ -370,7 +373,7 @@ def _proposal(
     decision, _, reason = (decided or "").partition("/")
     if row.skill_of is not None:
         state = _OF_SKILL.get(decision, ops.ProposalState.PENDING)
-        rule_id = row.skill_of
+        rule_id = None if row.kind == "procedure" else row.skill_of
     elif retracted:
         state = ops.ProposalState.UNDONE
     elif rule_id is not None:

@@ -394,3 +394,39 @@ async def test_a_rule_that_failed_runs_name_falls_in_rank_and_is_proposed_for_re
     assert retirements.index(1) in (6, 7)
     [proposal] = live.entries("proposal.made")
     assert (proposal["skill_of"], proposal["retires"]) == (rule["_id"], True)
+
+
+async def test_steps_that_three_runs_took_before_they_completed_are_proposed_once_as_a_procedure(
+    live: MemoryNode,
+) -> None:
+    await started(live)
+    steps = ("Freeze release branch {}", "Write the changelog of version {}", "Sign the build {} in the vault")
+    for n, who in enumerate(("kim", "lou", "kim", "lou")):
+        for at, step in enumerate(steps):
+            await live.append(
+                f"s{n}{at}",
+                step.format(n),
+                "crew.action",
+                by=who,
+                trace_id=f"run{n}",
+                received=live.now,
+                ts=format_ts(live.now),
+            )
+        seq = await live.append(
+            f"done{n}",
+            f"Release {n} is published",
+            "run.completed",
+            by=who,
+            trace_id=f"run{n}",
+            received=live.now,
+            ts=format_ts(live.now),
+        )
+        await live.caught_up(seq)
+        done = await run(live)
+        assert done["counts"]["skills"] == (n == 2)
+        live.advance(hours=24)
+    [proposal] = live.entries("proposal.made")
+    assert proposal["steps"] == [
+        "Freeze release branch …", "Write the changelog of version …", "Sign the build … in the vault"
+    ]  # fmt: skip
+    assert (proposal["evidence"], proposal["authors"]) == (["done0", "done1", "done2"], ["kim", "lou"])

@@ -129,6 +129,24 @@ async def test_a_skill_becomes_a_procedure_of_its_crew_when_approved_and_an_undo
         assert [proposal.state for proposal in (await admin.proposals()).proposals] == ["undone"]
 
 
+async def test_an_approved_procedure_is_written_with_its_steps(tmp_path: Path) -> None:
+    async with running_stack(tmp_path) as stack:
+        admin = stack.client((await stack.token(Role.ADMIN, "acme")).plaintext)
+        ada = stack.client((await stack.token(Role.AGENT, "acme", agent="ada", crew="core")).plaintext)
+        for n in (1, 2):
+            sent = await ada.append({"id": f"e{n}", "entry_type": "run.completed", "summary": f"Release {n} is out"})
+        await stack.store.wait_for(sent.seq, DEADLINE_S)
+        steps = ("Freeze the branch", "Sign the build", "Announce it")
+        made = await propose(stack, "p", "Release is out", "e1", "e2", skill_of="steps-1", steps=steps)
+        [listed] = (await admin.proposals(state="pending")).proposals
+        assert (listed.kind, listed.steps, listed.rule_id) == ("procedure", steps, None)
+        approved = await admin.approve_proposal(made)
+        assert approved.document is not None
+        key = approved.document.removeprefix("procedures/").removesuffix(".md")
+        text = (await ada.document_read("procedures", key=key, scope="crew")).content
+        assert "# Release is out\n\n1. Freeze the branch\n2. Sign the build\n3. Announce it\n" in text
+
+
 async def test_an_approved_retirement_retracts_the_rule_and_an_undo_restores_it(tmp_path: Path) -> None:
     async with running_stack(tmp_path) as stack:
         admin = stack.client((await stack.token(Role.ADMIN, "acme")).plaintext)

@@ -55,8 +55,8 @@ from ...schemas.learning.consolidation import (
     RETIRE_DAYS,
     SMOOTHING,
     WAITING_MAX,
-    Effect,
     Occurrence,
+    RuleEffect,
     Usefulness,
     expires_ms,
     is_promoted,
@@ -467,7 +467,7 @@ def ended_of(
     candidates: Sequence[LearningEntry],
     searches: Sequence[Search],
     changed: Collection[str] = (),
-    effects: Mapping[str, Effect] | None = None,
+    effects: Mapping[str, RuleEffect] | None = None,
 ) -> tuple[RuleChanged, ...]:
     """Rules that are refuted, unhelpful, or expired at the time of the run, and rules that are no longer unhelpful.
 
@@ -502,7 +502,7 @@ def ended_of(
             and rule.rule_id not in changed
             and expires_ms(min(first, rule.learned_ms), rule.seen_ms, rule.days, searched) < tick.due_ms
         )
-        effect = (effects or {}).get(rule.rule_id, Effect())
+        effect = (effects or {}).get(rule.rule_id, RuleEffect())
         unhelpful = rule.state != "expired" and is_unhelpful(
             effect, max(rule.learned_ms, rule.seen_ms, searched), tick.due_ms
         )
@@ -568,7 +568,7 @@ def promotion_of(rule: KnownRule, measured: Usefulness) -> RulePromoted | None:
 
 
 def retirement_of(
-    crew_id: str, rule: KnownRule, effect: Effect, staged: Collection[tuple[str, str]], due_ms: int
+    crew_id: str, rule: KnownRule, effect: RuleEffect, staged: Collection[tuple[str, str]], due_ms: int
 ) -> RuleProposed | None:
     """The proposal to retire a rule that is unhelpful for some days, unless it was proposed before (``staged``)."""
     if (
@@ -831,7 +831,7 @@ class ConsolidateReactor(SweepReactor):
         crew_id: str,
         known: Sequence[KnownRule],
         searches: Sequence[Search],
-        effects: Mapping[str, Effect],
+        effects: Mapping[str, RuleEffect],
     ) -> Proven:
         evidence = sorted({entry_id for rule in known for entry_id in rule.evidence})
         types = types_of(self._views, tick.workspace_id, evidence)

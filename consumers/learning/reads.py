@@ -33,7 +33,7 @@ from ...schemas.learning.consolidation import (
     OWN_OUTPUT,
     RECALL_DAYS,
     SOURCES,
-    Effect,
+    RuleEffect,
     action_in,
     is_candidate,
     is_fit,
@@ -374,7 +374,7 @@ def runs_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[
     ]
 
 
-def effects_of(views: ViewReader, tick: Tick, crew_id: str, known: Sequence[KnownRule]) -> dict[str, Effect]:
+def effects_of(views: ViewReader, tick: Tick, crew_id: str, known: Sequence[KnownRule]) -> dict[str, RuleEffect]:
     """What became of the learned rules of a crew in the prompts that had them, by id."""
     rules = {rule.rule_id: rule for rule in known if rule.runs and not rule.is_retracted}
     if not rules:
@@ -401,7 +401,7 @@ def effects_of(views: ViewReader, tick: Tick, crew_id: str, known: Sequence[Know
             if actor_type == ActorType.USER and not publisher.startswith("agent:"):
                 by_person.add(rule_id)
     return {
-        rule_id: Effect(
+        rule_id: RuleEffect(
             given=given.get(rule_id, 0),
             used_by=frozenset(used_by[rule_id]),
             harmed=frozenset(harmed[rule_id]),

@@ -283,7 +283,7 @@ RETIRE_DAYS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class RuleEffect:
     """What became of a rule in the prompts that had it.
 
     Attributes:
@@ -318,7 +318,7 @@ def is_harm(how: str, entry_type: str, payload: Mapping[str, Any]) -> bool:
     )
 
 
-def is_unhelpful(effect: Effect, seen_ms: int, due_ms: int) -> bool:
+def is_unhelpful(effect: RuleEffect, seen_ms: int, due_ms: int) -> bool:
     """Whether a rule harms as many publishers as it helps, or is given again and again without use.
 
     One agent alone can make no rule unhelpful; a person can.

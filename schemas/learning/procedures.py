@@ -55,7 +55,7 @@ class RunOfSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class Procedure:
+class RepeatedProcedure:
     """Steps that runs repeated; ``name`` follows from the steps, ``evidence`` are the entries that ended the runs."""
 
     name: str
@@ -66,7 +66,7 @@ class Procedure:
     publishers: tuple[str, ...]
 
 
-def procedures_in(runs: Sequence[RunOfSteps], keys: Keys) -> list[Procedure]:
+def procedures_in(runs: Sequence[RunOfSteps], keys: Keys) -> list[RepeatedProcedure]:
     """The procedures of runs, those of most steps and runs first; each run belongs to at most one.
 
     Args:
@@ -82,7 +82,7 @@ def procedures_in(runs: Sequence[RunOfSteps], keys: Keys) -> list[Procedure]:
         for one, other in combinations(good, 2)
         if len(common := _common(sequences[one], sequences[other])) >= MIN_STEPS
     }
-    found: list[Procedure] = []
+    found: list[RepeatedProcedure] = []
     left = set(good)
     while candidates:
         supports = {steps: [at for at in sorted(left) if _has(sequences[at], steps)] for steps in candidates}
@@ -100,7 +100,7 @@ def procedures_in(runs: Sequence[RunOfSteps], keys: Keys) -> list[Procedure]:
     return found
 
 
-def is_known(procedure: Procedure, known: Sequence[Sequence[str]], keys: Keys) -> bool:
+def is_known(procedure: RepeatedProcedure, known: Sequence[Sequence[str]], keys: Keys) -> bool:
     """Whether a procedure has most of the steps of one that was proposed before.
 
     Args:
@@ -181,7 +181,7 @@ def _has(sequence: Sequence[int], steps: Sequence[int]) -> bool:
     return all(step in left for step in steps)
 
 
-def _procedure(runs: Sequence[RunOfSteps], steps: Sequence[int], labels: _Labels, keys: Keys) -> Procedure:
+def _procedure(runs: Sequence[RunOfSteps], steps: Sequence[int], labels: _Labels, keys: Keys) -> RepeatedProcedure:
     texts = [
         _wording(
             [Saying(run.publisher, text) for run in runs for text in run.steps if labels.label(text) == step], keys
@@ -189,7 +189,7 @@ def _procedure(runs: Sequence[RunOfSteps], steps: Sequence[int], labels: _Labels
         for step in steps
     ]
     title = _wording([Saying(run.publisher, run.summary) for run in runs], keys)
-    return Procedure(
+    return RepeatedProcedure(
         name=hashlib.blake2b("/".join(texts).encode(), digest_size=12).hexdigest(),
         title=title if any(keys(word) for word in title.split()) else texts[0],
         steps=tuple(texts),

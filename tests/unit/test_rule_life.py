@@ -10,7 +10,7 @@ from crew_journal.consumers.learning.reactor import ended_of, learned_of, recurr
 from crew_journal.consumers.learning.reads import KnownRule, LearningEntry, Search
 from crew_journal.consumers.reacting.sweeping import Tick
 from crew_journal.schemas.core.timestamps import DAY_MS
-from crew_journal.schemas.learning.consolidation import Effect, expires_ms, is_harm, is_unhelpful, state_of
+from crew_journal.schemas.learning.consolidation import RuleEffect, expires_ms, is_harm, is_unhelpful, state_of
 
 FIRST_DAY = 20_000
 TEXT = "The queue of the importer is stuck because the worker lost its lease"
@@ -134,8 +134,8 @@ def test_one_agent_alone_ends_no_rule() -> None:
     assert state_of(set(), by_person=False, is_expired=False) is None
 
 
-IGNORED = Effect(given=40, crew_uses=25)
-HARMFUL = Effect(given=12, harmed=frozenset({"agent:cy", "agent:di"}), by=("run1", "run2"))
+IGNORED = RuleEffect(given=40, crew_uses=25)
+HARMFUL = RuleEffect(given=12, harmed=frozenset({"agent:cy", "agent:di"}), by=("run1", "run2"))
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ HARMFUL = Effect(given=12, harmed=frozenset({"agent:cy", "agent:di"}), by=("run1
         (HARMFUL, 10, True),
         (replace(HARMFUL, used_by=frozenset({"agent:ada"})), 10, True),
         (replace(HARMFUL, used_by=frozenset({"agent:ada", "agent:bo", "agent:ed"})), 10, False),
-        (Effect(harmed=frozenset({"agent:cy"})), 10, False),
-        (Effect(harmed=frozenset({"token:maria"}), by_person=True), 10, True),
+        (RuleEffect(harmed=frozenset({"agent:cy"})), 10, False),
+        (RuleEffect(harmed=frozenset({"token:maria"}), by_person=True), 10, True),
         (IGNORED, 64, False),
         (IGNORED, 65, True),
         (replace(IGNORED, used_by=frozenset({"agent:ada"})), 170, False),
@@ -154,12 +154,12 @@ HARMFUL = Effect(given=12, harmed=frozenset({"agent:cy", "agent:di"}), by=("run1
     ],
 )
 def test_a_rule_is_unhelpful_if_it_harms_as_many_as_it_helps_or_nobody_uses_it(
-    effect: Effect, day: int, *, unhelpful: bool
+    effect: RuleEffect, day: int, *, unhelpful: bool
 ) -> None:
     assert is_unhelpful(effect, at_day(5).due_ms, at_day(day).due_ms) is unhelpful
 
 
-def changed(day: int, rule: KnownRule, effect: Effect) -> list[tuple[str, int, int, int]]:
+def changed(day: int, rule: KnownRule, effect: RuleEffect) -> list[tuple[str, int, int, int]]:
     found = ended_of(at_day(day), [rule], (), (), effects={rule.rule_id: effect})
     return [(change.state, change.given, change.used, change.harmed) for change in found]
 

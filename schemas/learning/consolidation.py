@@ -108,8 +108,6 @@ def _words(by_language: dict[str, str]) -> _RoutineWords:
     )
 
 
-CONSOLIDATION_VERSION: Final = 4
-
 SOURCES: Final = (
     "peer.escalation",
     "summary.generated",

@@ -67,7 +67,7 @@ class LearningProjection:
     """Folds learned rules, their marks, proposals, recorded lessons, ends of missions and feedback."""
 
     name: ClassVar = LEARNING_PROJECTION
-    version: ClassVar = 200 + injection.REVISION  # findings are stored
+    version: ClassVar = 300 + injection.REVISION  # findings are stored
     tables: ClassVar[Tables] = (RULES, RULE_MARKS, RULE_STATES, PROPOSALS, PROPOSAL_DECISIONS, LESSONS)
     folds: ClassVar = (
         EntryRecorded,
@@ -158,13 +158,21 @@ def _proposal(event: EntryRecorded, rule: RuleProposed | RuleLearned) -> Proposa
         json.dumps(rule.evidence),
         rule.days,
         rule.model,
-        finding_in(f"{rule.pattern}\n{rule.action}"),
+        finding_in("\n".join((rule.pattern, rule.action, *getattr(rule, "steps", ())))),
         event.ts_ms,
         event.seq,
         rule.skill_of if isinstance(rule, RuleProposed) else None,
         json.dumps(rule.publishers),
         json.dumps(rule.authors),
+        _kind(rule),
+        json.dumps(rule.steps if isinstance(rule, RuleProposed) else ()),
     )
+
+
+def _kind(rule: RuleProposed | RuleLearned) -> str:
+    if not isinstance(rule, RuleProposed) or rule.skill_of is None:
+        return "rule"
+    return "retirement" if rule.retires else "procedure" if rule.steps else "skill"
 
 
 def _decision(event: EntryRecorded, made: ProposalDecided) -> ProposalDecisionRow:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import inf
@@ -52,12 +52,16 @@ from ...schemas.learning.consolidation import (
     HISTORY_DAYS,
     PATIENCE_DAYS,
     REPEAT_DAYS,
+    RETIRE_DAYS,
+    SMOOTHING,
     WAITING_MAX,
     Occurrence,
+    RuleEffect,
     Usefulness,
     expires_ms,
     is_promoted,
     is_skill,
+    is_unhelpful,
     is_worthwhile,
     normalised,
     recurrences,
@@ -68,7 +72,9 @@ from ...schemas.learning.consolidation import (
 )
 from ...schemas.learning.events import MemoryConsolidated, RuleChanged, RuleLearned, RulePromoted, RuleProposed
 from ...schemas.learning.lessons import FEEDBACK, rule_summary
+from ...schemas.learning.procedures import MIN_RUNS, is_known, procedures_in
 from ...schemas.learning.tables import LEARNING_PROJECTION
+from ...schemas.lineage.tables import LINEAGE_PROJECTION
 from ...schemas.models.chat import ChatError
 from ...schemas.models.tables import VECTORS_PROJECTION, active_in, read_active_models
 from ...schemas.recall.tables import RECEIPTS_PROJECTION
@@ -90,13 +96,16 @@ from .reads import (
     candidates_of,
     cosines_of,
     crews_of,
+    effects_of,
     last_run_of,
     lessons_of,
     looks_back_to,
     normalised_rows,
+    procedures_of,
     proposals_of,
     reviews_rules,
     rules_of,
+    runs_of,
     searches_of,
     staged_of,
     types_of,
@@ -206,7 +215,16 @@ def _with_same_action(candidates: Sequence[LearningEntry], keys: Keys) -> list[t
     for at, candidate in enumerate(candidates):
         if not candidate.action:
             continue
-        known = next((one for one in first if same_action(candidates[one].action, candidate.action, keys)), None)
+        known = next(
+            (
+                one
+                for one in first
+                if same_action(
+                    candidates[one].action, candidate.action, keys, (candidates[one].summary, candidate.summary)
+                )
+            ),
+            None,
+        )
         if known is None:
             first.append(at)
         else:
@@ -223,7 +241,7 @@ def _remedy(members: Sequence[LearningEntry], keys: Keys) -> str:
         if len(refuted(action, actions, keys) - {action.publisher})
         < len({other.publisher for other in actions if other.text == action.text})
     ]
-    return agreed_action(standing, len({member.publisher for member in members}))
+    return agreed_action(standing, len({member.publisher for member in members}), keys)
 
 
 def _pattern(sayings: Sequence[Saying], typical: int, keys: Keys) -> str:
@@ -412,7 +430,10 @@ def _is_known(rule: KnownRule, group: Group, keys: Keys) -> bool:
     return (
         rule.rule_id == group.same_as
         or _is_same(rule.evidence, group)
-        or (bool(rule.action and group.action) and same_action(rule.action, group.action, keys))
+        or (
+            bool(rule.action and group.action)
+            and same_action(rule.action, group.action, keys, (rule.pattern, group.pattern))
+        )
         or (rule.action == group.action and same_action(rule.pattern, group.pattern, keys))
     )
 
@@ -429,7 +450,7 @@ def _confirmation(rule: KnownRule, members: Sequence[LearningEntry]) -> RuleChan
     days = {member.received_ms // DAY_MS for member in new} - {rule.seen_ms // DAY_MS}
     return RuleChanged(
         rule_id=rule.rule_id,
-        state="confirmed",
+        state="unhelpful" if rule.state == "unhelpful" else "confirmed",
         evidence=tuple(dict.fromkeys([*rule.evidence, *(member.entry_id for member in new)]))[-_EVIDENCE_KEPT:],
         days=rule.days + len(days),
         publishers=tuple(dict.fromkeys([*rule.publishers, *(member.publisher for member in members)]))[
@@ -446,8 +467,9 @@ def ended_of(
     candidates: Sequence[LearningEntry],
     searches: Sequence[Search],
     changed: Collection[str] = (),
+    effects: Mapping[str, RuleEffect] | None = None,
 ) -> tuple[RuleChanged, ...]:
-    """Rules that are refuted, or expired at the time of the run.
+    """Rules that are refuted, unhelpful, or expired at the time of the run, and rules that are no longer unhelpful.
 
     Args:
         tick: The run.
@@ -455,6 +477,7 @@ def ended_of(
         candidates: The entries that the run reads.
         searches: Recorded searches of the last days.
         changed: Rules that the run confirmed; they do not expire.
+        effects: What became of the rules in prompts, by id.
     """
     keys = keys_by_word(Analyzer(Stemmer))
     actions = [candidate for candidate in candidates if may_refute(candidate.action)]
@@ -479,11 +502,18 @@ def ended_of(
             and rule.rule_id not in changed
             and expires_ms(min(first, rule.learned_ms), rule.seen_ms, rule.days, searched) < tick.due_ms
         )
+        effect = (effects or {}).get(rule.rule_id, RuleEffect())
+        unhelpful = rule.state != "expired" and is_unhelpful(
+            effect, max(rule.learned_ms, rule.seen_ms, searched), tick.due_ms
+        )
         state = state_of(
             {candidate.publisher for candidate in refuting},
             by_person=any(_is_of_person(candidate) for candidate in refuting),
             is_expired=is_expired,
+            is_unhelpful=unhelpful,
         )
+        if state is None and rule.state == "unhelpful":
+            state = "confirmed"
         if state is not None and state != rule.state:
             found.append(
                 RuleChanged(
@@ -493,7 +523,10 @@ def ended_of(
                     days=rule.days,
                     publishers=rule.publishers,
                     seen_ms=rule.seen_ms,
-                    by=tuple(candidate.entry_id for candidate in refuting)[:_REFUTING_NAMED],
+                    by=(*(candidate.entry_id for candidate in refuting), *effect.by)[:_REFUTING_NAMED],
+                    given=effect.given,
+                    used=len(effect.used_by),
+                    harmed=len(effect.harmed),
                 )
             )
     return tuple(found)
@@ -534,9 +567,36 @@ def promotion_of(rule: KnownRule, measured: Usefulness) -> RulePromoted | None:
     )
 
 
-def skill_of(crew_id: str, rule: KnownRule, measured: Usefulness, staged: Collection[str]) -> RuleProposed | None:
+def retirement_of(
+    crew_id: str, rule: KnownRule, effect: RuleEffect, staged: Collection[tuple[str, str]], due_ms: int
+) -> RuleProposed | None:
+    """The proposal to retire a rule that is unhelpful for some days, unless it was proposed before (``staged``)."""
+    if (
+        rule.is_retracted
+        or rule.state != "unhelpful"
+        or due_ms - rule.changed_ms < RETIRE_DAYS * DAY_MS
+        or (rule.rule_id, "retirement") in staged
+        or not is_unhelpful(effect, max(rule.learned_ms, rule.seen_ms), due_ms)
+    ):
+        return None
+    return RuleProposed(
+        crew_id=crew_id,
+        pattern=rule.pattern,
+        action=rule.action,
+        evidence=rule.evidence[-_EVIDENCE_KEPT:],
+        confidence=rule.confidence,
+        days=rule.days,
+        publishers=rule.publishers,
+        skill_of=rule.rule_id,
+        retires=True,
+    )
+
+
+def skill_of(
+    crew_id: str, rule: KnownRule, measured: Usefulness, staged: Collection[tuple[str, str]]
+) -> RuleProposed | None:
     """The proposal of a rule as a skill, unless it was proposed before (``staged``)."""
-    if rule.is_retracted or rule.rule_id in staged or not is_skill(measured):
+    if rule.is_retracted or (rule.rule_id, "skill") in staged or not is_skill(measured):
         return None
     return RuleProposed(
         crew_id=crew_id,
@@ -576,10 +636,11 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """Rules that proved useful: promotions, and proposals of the most useful ones as skills."""
+    """Rules that proved useful: promotions, and proposals of the most useful ones as skills; proposals to retire rules."""
 
     promoted: tuple[RulePromoted, ...]
     skills: tuple[RuleProposed, ...]
+    retired: tuple[RuleProposed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -611,6 +672,7 @@ class ConsolidateReactor(SweepReactor):
         AGENTS_PROJECTION,
         DOCUMENTS_PROJECTION,
         ERASURES_PROJECTION,
+        LINEAGE_PROJECTION,
     )
 
     def _durable_name(self) -> str:
@@ -643,6 +705,7 @@ class ConsolidateReactor(SweepReactor):
             "confirmed": sum(len(result.learned.confirmed) for result in results),
             "promoted": sum(len(result.proven.promoted) for result in results),
             "ended": sum(change.state != "confirmed" for result in results for change in result.learned.changes),
+            "retirements": sum(len(result.proven.retired) for result in results),
             "skills": sum(len(result.proven.skills) for result in results),
             "notes_promoted": logs.promoted,
             "notes_left": logs.left,
@@ -680,9 +743,12 @@ class ConsolidateReactor(SweepReactor):
         if read.worthwhile and model is None:
             groups = await asyncio.to_thread(self._recurring, tick, read.candidates)
         learned = learned_of(crew_id, tick, groups, read.candidates, read.known, model, reviewed=reviewed)
-        proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches)
+        procedures = await asyncio.to_thread(self._procedures, tick, crew_id, since_ms)
+        effects = await asyncio.to_thread(effects_of, self._views, tick, crew_id, read.known)
+        proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches, effects)
         confirmed = {change.rule_id for change in learned.changes}
-        ended = await asyncio.to_thread(ended_of, tick, read.known, read.candidates, searches, confirmed)
+        ended = await asyncio.to_thread(ended_of, tick, read.known, read.candidates, searches, confirmed, effects)
+        proven = replace(proven, skills=(*proven.skills, *procedures))
         return CrewRun(read, replace(learned, changes=(*learned.changes, *ended)), proven, model, error)
 
     async def _worded(self, tick: Tick, answer: ProposedRules, read: Read) -> list[Group]:
@@ -736,14 +802,50 @@ class ConsolidateReactor(SweepReactor):
         known = proposals_of(self._views, tick, crew_id) + rules_of(self._views, tick, crew_id)
         return Read(candidates, known, len(new), worthwhile)
 
-    def _proven(self, tick: Tick, crew_id: str, known: Sequence[KnownRule], searches: Sequence[Search]) -> Proven:
+    def _procedures(self, tick: Tick, crew_id: str, since_ms: int) -> list[RuleProposed]:
+        """Proposals of the procedures that recent runs repeated and that were not proposed before."""
+        runs = runs_of(self._views, tick, crew_id, since_ms)
+        if len(runs) < MIN_RUNS:
+            return []
+        keys = keys_by_word(Analyzer(Stemmer))
+        known = procedures_of(self._views, tick, crew_id)
+        return [
+            RuleProposed(
+                crew_id=crew_id,
+                pattern=procedure.title,
+                evidence=procedure.evidence,
+                confidence=round(len(procedure.evidence) / (len(procedure.evidence) + SMOOTHING), 4),
+                days=procedure.days,
+                publishers=procedure.publishers[:_PUBLISHERS_KEPT],
+                authors=tuple(name.removeprefix("agent:") for name in procedure.publishers[:AUTHORS_NAMED]),
+                skill_of=f"steps-{procedure.name}",
+                steps=procedure.steps,
+            )
+            for procedure in procedures_in(runs, keys)
+            if not is_known(procedure, known, keys) and _is_clean("\n".join(procedure.steps), procedure.title)
+        ]
+
+    def _proven(
+        self,
+        tick: Tick,
+        crew_id: str,
+        known: Sequence[KnownRule],
+        searches: Sequence[Search],
+        effects: Mapping[str, RuleEffect],
+    ) -> Proven:
         evidence = sorted({entry_id for rule in known for entry_id in rule.evidence})
         types = types_of(self._views, tick.workspace_id, evidence)
         staged = staged_of(self._views, tick, crew_id)
+        by_id = {rule.rule_id: rule for rule in known}
         measured = [(rule, usefulness_of(rule, types, searches, tick)) for rule in known]
         return Proven(
             promoted=tuple(filter(None, (promotion_of(rule, usefulness) for rule, usefulness in measured))),
             skills=tuple(filter(None, (skill_of(crew_id, rule, usefulness, staged) for rule, usefulness in measured))),
+            retired=tuple(
+                proposal
+                for rule_id, effect in effects.items()
+                if (proposal := retirement_of(crew_id, by_id[rule_id], effect, staged, tick.due_ms)) is not None
+            ),
         )
 
     async def _record(self, tick: Tick, crew_id: str, result: CrewRun) -> None:
@@ -776,9 +878,14 @@ class ConsolidateReactor(SweepReactor):
             refs = {"derived_from": list(dict.fromkeys([change.rule_id, *change.by]))}
             await self._record_of_crew(tick, crew_id, change, f"{change.state}/{change.rule_id}", summary, refs=refs)
         for skill in result.proven.skills:
-            refs = {EVIDENCE_REF: list(skill.evidence), "derived_from": [str(skill.skill_of)]}
+            source = list(skill.evidence) if skill.steps else [str(skill.skill_of)]
+            refs = {EVIDENCE_REF: list(skill.evidence), "derived_from": source}
             summary = f"Proposed as a skill: {skill.pattern}"
             await self._record_of_crew(tick, crew_id, skill, f"skill/{skill.skill_of}", summary, refs=refs)
+        for retired in result.proven.retired:
+            refs = {EVIDENCE_REF: list(retired.evidence), "derived_from": [str(retired.skill_of)]}
+            summary = f"Proposed to retire: {retired.pattern}"
+            await self._record_of_crew(tick, crew_id, retired, f"retirement/{retired.skill_of}", summary, refs=refs)
         if not result.read.worthwhile:
             return
         run = MemoryConsolidated(

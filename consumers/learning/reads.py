@@ -17,6 +17,8 @@ import numpy.typing as npt
 import orjson
 
 from ...schemas.access.tables import read_workspace_settings
+from ...schemas.core.entry import ActorType
+from ...schemas.core.ids import name_key
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.principal import UNRECORDED
 from ...schemas.core.table import PRESENT
@@ -31,15 +33,19 @@ from ...schemas.learning.consolidation import (
     OWN_OUTPUT,
     RECALL_DAYS,
     SOURCES,
+    RuleEffect,
     action_in,
     is_candidate,
     is_fit,
+    is_harm,
     is_telling,
     normalised,
 )
 from ...schemas.learning.events import MemoryConsolidated
 from ...schemas.learning.lessons import MISSION_OUTCOME
+from ...schemas.learning.procedures import NO_STEPS, RUN_ENDS, RUNS_READ, STEPS_READ, RunOfSteps
 from ...schemas.learning.tables import LESSONS, PROPOSAL_DECISIONS, PROPOSALS, RULE_MARKS, RULE_STATES, RULES
+from ...schemas.lineage.tables import GIVEN, LINEAGE
 from ...schemas.models.tables import EMBEDDINGS, active_in, read_active_models
 from ...schemas.recall.tables import RECEIPTS
 from ...schemas.standing.tables import LIVE_PRIORITIES, RETRACTIONS
@@ -83,7 +89,8 @@ _RULES: Final = f"""WITH state AS (SELECT * FROM {RULE_STATES} WHERE workspace_i
         AND m.mark = 'promoted'),
     EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = r.workspace_id AND x.kind = 'entry'
         AND x.target_id = r.rule_id AND x.{PRESENT}), coalesce(state.publishers, r.publishers), false,
-    coalesce(state.state, ''), coalesce(state.seen_ms, r.learned_ms), r.proposal_id IS NOT NULL
+    coalesce(state.state, ''), coalesce(state.seen_ms, r.learned_ms), r.proposal_id IS NOT NULL,
+    coalesce(state.changed_ms, r.learned_ms)
     FROM {RULES} r LEFT JOIN state ON state.rule_id = r.rule_id
     WHERE r.workspace_id = $workspace AND r.crew_id = $crew ORDER BY r.seq"""
 _PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidence, days, made_ms, seq, 0, false, true,
@@ -94,7 +101,7 @@ _PROPOSALS: Final = f"""SELECT proposal_id, pattern, action, confidence, evidenc
     AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = p.workspace_id AND x.kind = 'entry'
         AND x.target_id = p.proposal_id AND x.{PRESENT})
     FROM {PROPOSALS} p WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NULL ORDER BY seq"""
-_STAGED: Final = f"""SELECT skill_of FROM {PROPOSALS}
+_STAGED: Final = f"""SELECT skill_of, kind FROM {PROPOSALS}
     WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NOT NULL"""
 _TYPES: Final = f"SELECT id, entry_type FROM {ENTRIES} WHERE workspace_id = $workspace AND list_contains($ids, id)"
 _VECTORS: Final = f"""SELECT entry_seq, vector FROM {EMBEDDINGS} WHERE workspace_id = $workspace AND model = $model
@@ -106,6 +113,34 @@ _LESSONS: Final = f"""SELECT rule FROM {LESSONS} l WHERE workspace_id = $workspa
     QUALIFY row_number() OVER (PARTITION BY lesson_id ORDER BY seq DESC) = 1 ORDER BY seq"""
 _SEARCHES: Final = f"""SELECT query, ts_ms, hits FROM {RECEIPTS}
     WHERE workspace_id = $workspace AND seq < $seq AND ts_ms > $since AND ts_ms <= $due"""
+_PROCEDURES: Final = f"""SELECT steps FROM {PROPOSALS}
+    WHERE workspace_id = $workspace AND crew_id = $crew AND kind = 'procedure'"""
+_RUN: Final = "coalesce(e.trace_id, e.run_id)"
+_ENDED: Final = f"""SELECT e.id, {_RUN}, e.entry_type, e.summary, coalesce(e.publisher, '{UNRECORDED}'), e.published_ms,
+        e.published_ms > $since
+    FROM {ENTRIES} e WHERE e.workspace_id = $workspace AND e.seq < $seq AND e.crew_id = $crew AND e.published_ms <= $due
+    AND e.published_ms > $history AND list_contains($ends, e.entry_type) AND NOT e.control AND {_RUN} IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = e.workspace_id AND x.kind = 'entry'
+        AND x.target_id = e.id AND x.{PRESENT})
+    ORDER BY e.seq DESC LIMIT {RUNS_READ}"""
+_STEPS: Final = f"""SELECT {_RUN}, e.entry_type, e.summary FROM {ENTRIES} e
+    WHERE e.workspace_id = $workspace AND e.seq < $seq AND e.crew_id = $crew AND e.published_ms > $history
+    AND NOT e.control AND list_contains($runs, {_RUN})
+    AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = e.workspace_id AND x.kind = 'entry'
+        AND x.target_id = e.id AND x.{PRESENT})
+    QUALIFY row_number() OVER (PARTITION BY {_RUN} ORDER BY e.ts_ms, e.seq) <= {2 * STEPS_READ}
+    ORDER BY e.ts_ms, e.seq"""
+_GIVEN: Final = f"""SELECT entry_id, count(*) FROM {GIVEN} WHERE workspace_id = $workspace AND seq < $seq
+    AND list_contains($keys, key) AND list_contains($ids, entry_id) GROUP BY entry_id"""
+_USES: Final = f"""SELECT used, used_ms, coalesce('agent:' || agent_id, 'token:' || asked_by, '') FROM {RECEIPTS}
+    WHERE workspace_id = $workspace AND seq < $seq AND used IS NOT NULL AND used <> '[]' AND used_ms <= $due
+    AND crew_id IS NOT DISTINCT FROM $crew"""
+_NAMING: Final = f"""SELECT l.source, l.how, e.id, e.entry_type, e.actor_type, e.payload,
+        coalesce(e.publisher, '{UNRECORDED}')
+    FROM {LINEAGE} l JOIN {ENTRIES} e ON e.workspace_id = l.workspace_id AND e.seq = l.seq
+    WHERE l.workspace_id = $workspace AND l.seq < $seq AND list_contains($ids, l.source) AND NOT e.control
+    AND e.published_ms <= $due AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x WHERE x.workspace_id = e.workspace_id
+        AND x.kind = 'entry' AND x.target_id = e.id AND x.{PRESENT})"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +182,7 @@ class KnownRule:
         state: The last ``RuleChanged.state``; empty if nothing changed.
         seen_ms: When the newest known evidence was received, milliseconds since the epoch.
         is_reviewed: Whether a person approved it.
+        changed_ms: When its state changed last, milliseconds since the epoch.
     """
 
     rule_id: str
@@ -165,6 +201,7 @@ class KnownRule:
     state: str = ""
     seen_ms: int = 0
     is_reviewed: bool = False
+    changed_ms: int = 0
 
     @property
     def waits(self) -> bool:
@@ -191,8 +228,8 @@ def looks_back_to(views: ViewReader, tick: Tick, since_ms: int) -> int:
 
 
 def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:
-    """The crews with something to learn from within the look-back; in a run on schedule also those with rules."""
-    params = {**_of_run(tick), "since": since_ms, "crew": tick.crew_id}
+    """The crews with candidates or ended runs within the look-back; in a run on schedule also those with rules."""
+    params = {**_of_run(tick), "types": [*SOURCES, *RUN_ENDS], "since": since_ms, "crew": tick.crew_id}
     crews = {crew for (crew,) in views.rows(_CREWS, params)}
     if tick.since_ms is None and tick.crew_id is None:
         crews |= {crew for (crew,) in views.rows(_CREWS_WITH_RULES, [tick.workspace_id])}
@@ -295,9 +332,85 @@ def _known(views: ViewReader, sql: str, tick: Tick, crew_id: str) -> list[KnownR
     ]
 
 
-def staged_of(views: ViewReader, tick: Tick, crew_id: str) -> frozenset[str]:
-    """The rules of a crew that were proposed as skills, whatever became of them."""
-    return frozenset(rule_id for (rule_id,) in views.rows(_STAGED, {"workspace": tick.workspace_id, "crew": crew_id}))
+def staged_of(views: ViewReader, tick: Tick, crew_id: str) -> frozenset[tuple[str, str]]:
+    """The rules of a crew that were proposed as skills or for retirement, and procedures, each with the kind of proposal."""
+    rows = views.rows(_STAGED, {"workspace": tick.workspace_id, "crew": crew_id})
+    return frozenset((name, kind) for name, kind in rows)
+
+
+def procedures_of(views: ViewReader, tick: Tick, crew_id: str) -> list[tuple[str, ...]]:
+    """The steps of each procedure that was proposed for a crew, whatever became of it."""
+    rows = views.rows(_PROCEDURES, {"workspace": tick.workspace_id, "crew": crew_id})
+    return [tuple(orjson.loads(steps)) for (steps,) in rows]
+
+
+def runs_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[RunOfSteps]:
+    """The newest ended runs of a crew with their steps, oldest first; none if no run ended within the look-back.
+
+    The entries of a run have its ``trace_id``, else its ``payload.run_id``.
+    """
+    params = {
+        "workspace": tick.workspace_id,
+        "crew": crew_id,
+        "seq": tick.seq,
+        "due": tick.due_ms,
+        "since": since_ms,
+        "history": min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS),
+        "ends": list(RUN_ENDS),
+    }
+    ended = views.rows(_ENDED, params)
+    if not any(row[-1] for row in ended):
+        return []
+    steps: dict[str, list[str]] = {}
+    runs = {run for _, run, *_ in ended}
+    of_runs = {name: params[name] for name in ("workspace", "crew", "seq", "history")}
+    for run, entry_type, summary in views.rows(_STEPS, {**of_runs, "runs": sorted(runs)}):
+        if not entry_type.startswith(NO_STEPS) and is_fit(summary, summary, permanent=False):
+            steps.setdefault(run, []).append(summary)
+    return [
+        RunOfSteps(entry_id, summary, publisher, received_ms // DAY_MS, RUN_ENDS[entry_type], tuple(steps.get(run, ())))
+        for entry_id, run, entry_type, summary, publisher, received_ms, _ in reversed(ended)
+        if is_fit(summary, summary, permanent=False)
+    ]
+
+
+def effects_of(views: ViewReader, tick: Tick, crew_id: str, known: Sequence[KnownRule]) -> dict[str, RuleEffect]:
+    """What became of the learned rules of a crew in the prompts that had them, by id."""
+    rules = {rule.rule_id: rule for rule in known if rule.runs and not rule.is_retracted}
+    if not rules:
+        return {}
+    of_run = {"workspace": tick.workspace_id, "seq": tick.seq, "due": tick.due_ms, "crew": crew_id}
+    ids = list(rules)
+    keys = [name_key((tick.workspace_id, rule_id)) for rule_id in ids]
+    given = dict(views.rows(_GIVEN, {"workspace": tick.workspace_id, "seq": tick.seq, "ids": ids, "keys": keys}))
+    used_by: dict[str, set[str]] = {rule_id: set() for rule_id in ids}
+    uses: list[int] = []
+    for used, used_ms, holder in views.rows(_USES, of_run):
+        uses.append(used_ms)
+        for rule_id in orjson.loads(used):
+            if rule_id in rules:
+                used_by[rule_id].add(holder)
+    harmed: dict[str, dict[str, str]] = {rule_id: {} for rule_id in ids}
+    by_person: set[str] = set()
+    named = views.rows(_NAMING, {"workspace": tick.workspace_id, "seq": tick.seq, "due": tick.due_ms, "ids": ids})
+    for rule_id, how, entry_id, entry_type, actor_type, payload, publisher in named:
+        if entry_type == "run.completed":
+            used_by[rule_id].add(publisher)
+        elif is_harm(how, entry_type, orjson.loads(payload) if payload else {}):
+            harmed[rule_id].setdefault(publisher, entry_id)
+            if actor_type == ActorType.USER and not publisher.startswith("agent:"):
+                by_person.add(rule_id)
+    return {
+        rule_id: RuleEffect(
+            given=given.get(rule_id, 0),
+            used_by=frozenset(used_by[rule_id]),
+            harmed=frozenset(harmed[rule_id]),
+            by_person=rule_id in by_person,
+            by=tuple(harmed[rule_id].values()),
+            crew_uses=sum(used_ms >= max(rule.learned_ms, rule.seen_ms) for used_ms in uses),
+        )
+        for rule_id, rule in rules.items()
+    }
 
 
 def reviews_rules(views: ViewReader, workspace_id: str) -> bool:

@@ -41,6 +41,21 @@ _FAILS: Final = frozenset({
     "incorrecto", "inútil", "sigue",
 })  # fmt: skip
 """Words with which a text says that a remedy does not work."""
+_MOSTLY: Final = 0.75
+"""Share of the terms of the shorter of two actions that the other one must have, if their problems are known."""
+_OPPOSITES: Final = tuple(
+    tuple(frozenset(side.split()) for side in pair)
+    for pair in (
+        ("increase raise more higher longer", "decrease reduce lower less fewer shorter"),
+        ("add enable allow start open before", "remove disable forbid stop close after"),
+        ("first earlier up on", "last later down off"),
+        ("erhöhen mehr länger höher", "senken weniger kürzer niedriger"),
+        ("vor vorher aktivieren öffnen hinzufügen", "nach nachher deaktivieren schliessen schließen entfernen"),
+        ("augmenter plus activer avant ouvrir", "réduire moins désactiver après fermer"),
+        ("aumentar más activar antes abrir", "reducir menos desactivar después cerrar"),
+    )
+)
+"""Words with which two otherwise equal actions say the opposite."""
 _TEXTS_KEPT: Final = 4_096
 """Texts whose terms are kept: a run compares each action of 500 entries with each other and with each rule."""
 Keys = Callable[[str], Sequence[int]]
@@ -213,10 +228,41 @@ def _says_failure(text: str) -> bool:
     return any(_key(word) in _FAILS for word in text.split())
 
 
-def same_action(action: str, other: str, keys: Keys) -> bool:
-    """Whether two texts name the same specific action: equal terms up to ``SAME_ACTION``, at least ``MIN_WORDS``."""
+def same_action(action: str, other: str, keys: Keys, about: tuple[str, str] | None = None) -> bool:
+    """Whether two texts name the same specific action: equal terms up to ``SAME_ACTION``, at least ``MIN_WORDS``.
+
+    With ``about``, three quarters of the terms of the shorter one are enough ("put the number on the invoice", "add the
+    number to the invoice"), unless the others oppose each other, are different numbers, or tell two problems apart.
+
+    Args:
+        action: One text.
+        other: The other text.
+        keys: Terms of a word.
+        about: What each action is for. A term that only one action has and that its problem has, too, tells it apart if
+            the other action has such a term as well ("restart the mail worker", "restart the payment worker").
+    """
     terms, others = _content(action, keys), _content(other, keys)
-    return min(len(terms), len(others)) >= MIN_WORDS and len(terms & others) >= SAME_ACTION * len(terms | others)
+    shared = terms & others
+    shortest = min(len(terms), len(others))
+    mine, theirs = terms - others, others - terms
+    if shortest < MIN_WORDS or len(shared) < MIN_WORDS or _NEGATION in mine | theirs or _are_opposed(action, other):
+        return False
+    if len(shared) >= SAME_ACTION * len(terms | others):
+        return True
+    if about is None or len(shared) < _MOSTLY * shortest or 2 * len(shared) < len(terms | others):
+        return False
+    if any(isinstance(term, str) for term in mine) and any(isinstance(term, str) for term in theirs):
+        return False
+    return not (mine & _content(about[0], keys) and theirs & _content(about[1], keys))
+
+
+def _are_opposed(text: str, other: str) -> bool:
+    words, others = _words(text), _words(other)
+    return any(
+        (not words.isdisjoint(more) and not others.isdisjoint(less) and others.isdisjoint(more))
+        or (not others.isdisjoint(more) and not words.isdisjoint(less) and words.isdisjoint(more))
+        for more, less in _OPPOSITES
+    )
 
 
 @lru_cache(_TEXTS_KEPT)
@@ -224,7 +270,7 @@ def _content(text: str, keys: Keys) -> frozenset[int | str]:
     return frozenset().union(*(_terms_of_word(word, keys) for word in text.split())) if text else frozenset()
 
 
-def agreed_action(sayings: Sequence[Saying], publishers: int) -> str:
+def agreed_action(sayings: Sequence[Saying], publishers: int, keys: Keys) -> str:
     """The action for which more than half of the votes are cast; empty if there is no such action.
 
     Each publisher has one vote, divided among the actions that its entries name. An action counts if at least two
@@ -234,14 +280,14 @@ def agreed_action(sayings: Sequence[Saying], publishers: int) -> str:
     Args:
         sayings: The actions, from the entries that name an action.
         publishers: Number of publishers of the whole evidence.
+        keys: Terms of a word.
     """
     share: dict[str, int] = defaultdict(int)
     for saying in sayings:
         share[saying.publisher] += 1
     kinds: list[list[Saying]] = []
     for saying in sayings:
-        words = _words(saying.text)
-        same = next((kind for kind in kinds if _similar(words, _words(kind[0].text)) >= SAME_ACTION), None)
+        same = next((kind for kind in kinds if _is_same(saying.text, kind[0].text, keys)), None)
         if same is None:
             kinds.append([saying])
         else:
@@ -250,8 +296,15 @@ def agreed_action(sayings: Sequence[Saying], publishers: int) -> str:
         votes = sum(1 / share[saying.publisher] for saying in kind)
         agreeing = {saying.publisher for saying in kind}
         if 2 * votes > len(share) and len(kind) >= 2 and len(agreeing) >= min(publishers, MIN_PUBLISHERS):
-            return _wording(kind)
+            return _wording(kind, keys)
     return ""
+
+
+def _is_same(action: str, other: str, keys: Keys) -> bool:
+    is_opposed = is_negated(action) != is_negated(other) or _are_opposed(action, other)
+    if _similar(_words(action), _words(other)) >= SAME_ACTION and not is_opposed:
+        return True
+    return same_action(action, other, keys, ("", ""))
 
 
 def fair(authors: Sequence[Iterable[str]], most: int) -> list[int]:
@@ -276,12 +329,29 @@ def fair(authors: Sequence[Iterable[str]], most: int) -> list[int]:
     return picked
 
 
-def _wording(kind: Sequence[Saying]) -> str:
-    """The wording of an action that most voices share; an action of fewer than ``MIN_WORDS`` words must be equal in all."""
+def _wording(kind: Sequence[Saying], keys: Keys) -> str:
+    """The shortest text of an action whose terms two publishers use, else the wording that most voices share.
+
+    An action of fewer than ``MIN_WORDS`` terms must be equal in all.
+    """
     counts: Mapping[str, int] = _counted(" ".join(saying.text.casefold().split()) for saying in kind)
     if len(counts) == 1:
         return " ".join(kind[0].text.split())
-    return shared_wording(kind, 0)
+    several = len({saying.publisher for saying in kind}) > 1
+    by_term: dict[int | str, set[str | int]] = defaultdict(set)
+    for at, saying in enumerate(kind):
+        for term in _content(saying.text, keys):
+            by_term[term].add(saying.publisher if several else at)
+    shared = {term for term, by in by_term.items() if len(by) >= MIN_PUBLISHERS}
+    whole = [
+        saying.text for saying in kind if len(terms := _content(saying.text, keys)) >= MIN_WORDS and terms <= shared
+    ]
+    if whole and (_NEGATION in shared) == (2 * sum(is_negated(saying.text) for saying in kind) > len(kind)):
+        return " ".join(min(whole, key=lambda text: (len(text), text)).split())
+    return max(
+        (shared_wording(kind, 0), common_wording(kind, keys)),
+        key=lambda wording: sum(term != _NEGATION for term in _content(wording, keys)),
+    )
 
 
 def _counted(texts: Iterable[str]) -> dict[str, int]:

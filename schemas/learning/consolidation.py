@@ -23,7 +23,7 @@ from ..text.analyzer import Analyzer, fold, tokens_of
 from ..text.injection import finding_in
 from ..text.secrets import find_secrets
 from .events import MemoryConsolidated, RuleLearned, RuleState
-from .lessons import FEEDBACK
+from .lessons import FEEDBACK, is_negative
 
 # Whether a text only reports success or routine, so that its repetition teaches nothing (DESIGN §13).
 
@@ -46,7 +46,7 @@ class _RoutineWords:
 
 def is_routine(text: str) -> bool:
     """Whether a text only reports success or routine."""
-    success, trouble, _, _, why, report = _lists()
+    success, trouble, _, _, why, report, *_ = _lists()
     left, is_good = _without_absences(text)
     if any(trouble.have(word) for word in left):
         return False
@@ -59,6 +59,21 @@ def says_why(text: str) -> bool:
     """Whether a text names a cause, a condition, a preference or an instruction, so that a reader can act differently."""
     why = _lists()[4]
     return any(why.have(word) for word in _without_absences(text)[0])
+
+
+def states_fact(text: str) -> bool:
+    """Whether a text says what is the case, names a problem, or tells the reader to do something.
+
+    Reports of what was done, of today, or of a measured state ("Merged four branches", "Waiting room at 40 percent")
+    have none of the words.
+    """
+    _, trouble, _, _, _, _, holds, passing, instructs = _lists()
+    left, _ = _without_absences(text)
+    if any(trouble.have(word) for word in left):
+        return True
+    if left and instructs.have(left[0]):
+        return True
+    return any(holds.have(word) for word in left) and not any(passing.have(word) for word in left)
 
 
 def _without_absences(text: str) -> tuple[list[str], bool]:
@@ -79,9 +94,9 @@ def _without_absences(text: str) -> tuple[list[str], bool]:
 
 @cache
 def _lists() -> tuple[_RoutineWords, ...]:
-    """The lists ``success``, ``trouble``, ``absent``, ``absent_what``, ``why`` and ``report``."""
+    """The lists of the file, in the order of ``names``."""
     data = tomllib.loads(resources.files(__package__).joinpath("routine.toml").read_text("utf-8"))
-    names = ("success", "trouble", "absent", "absent_what", "why", "report")
+    names = ("success", "trouble", "absent", "absent_what", "why", "report", "holds", "passing", "instructs")
     return tuple(_words(data[name]) for name in names)
 
 
@@ -107,9 +122,10 @@ SOURCES: Final = (
 of severity warn and error, because a mission that goes on or ends well teaches nothing; from ``user.feedback`` only
 corrections.
 """
-TELLING: Final = frozenset({"keeper.decision", "eval.regression_detected", REMEMBERED, "run.failed", FEEDBACK})
-"""Types whose repetition teaches something without a remedy: a denial, a failure, a correction, and what an agent
-remembered on purpose. Entries of other types must name a cause, a condition or a remedy."""
+TELLING: Final = frozenset({"keeper.decision", "eval.regression_detected", "run.failed", FEEDBACK})
+"""Types whose repetition teaches something without a remedy: a denial, a failure, a correction. What an agent remembered on
+purpose does if it states a fact, a problem or an instruction, but not if it reports what was done or measured. Entries of
+other types must name a cause, a condition or a remedy."""
 TELLING_SHARE: Final = 1 / 3
 """Minimum share of a group's entries, and at least two, that are ``telling``, unless the group has a remedy: of the
 wordings of one problem, about half name the cause."""
@@ -208,7 +224,9 @@ def is_fit(summary: str, action: str, *, permanent: bool) -> bool:
 
 def is_telling(entry_type: str, summary: str, *, permanent: bool) -> bool:
     """Whether the repetition of an entry teaches something even if no entry names a remedy."""
-    return permanent or entry_type in TELLING or says_why(summary)
+    if permanent or entry_type in TELLING or says_why(summary):
+        return True
+    return entry_type == REMEMBERED and states_fact(summary)
 
 
 def teaches(telling: Sequence[bool], action: str) -> bool:
@@ -252,16 +270,87 @@ def expires_ms(first_ms: int, seen_ms: int, days: int, searched_ms: int) -> int:
     return max(seen_ms, searched_ms) + int(min(max(EXPIRES_AFTER * period, shortest), longest))
 
 
-def state_of(refuting: Collection[str], *, by_person: bool, is_expired: bool) -> RuleState | None:
+GIVEN_ENOUGH: Final = 30
+"""Prompts with a rule after which it counts that nobody reported a use of it: several days of three agents."""
+UNUSED_DAYS: Final = 60
+"""Days since a rule was learned or last seen for the same; the shortest time after which a rule expires."""
+USES_REPORTED: Final = 10
+"""Uses that a crew must have reported since, of whatever memory: most crews report none, which says nothing of a rule."""
+RETIRE_DAYS: Final = 7
+"""Days for which a rule is unhelpful before a person is asked to retire it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleEffect:
+    """What became of a rule in the prompts that had it.
+
+    Attributes:
+        given: Prompts that had it.
+        used_by: Agents or tokens that reported a use, and publishers of completed runs that name it.
+        harmed: Publishers of negative feedback, corrections and failed runs that name it.
+        by_person: Whether one of them is a person's feedback.
+        by: The entries that report harm.
+        crew_uses: Reported uses of any memory of the crew since the rule was last seen.
+    """
+
+    given: int = 0
+    used_by: frozenset[str] = frozenset()
+    harmed: frozenset[str] = frozenset()
+    by_person: bool = False
+    by: tuple[str, ...] = ()
+    crew_uses: int = 0
+
+
+def is_harm(how: str, entry_type: str, payload: Mapping[str, Any]) -> bool:
+    """Whether an entry that names a rule reports harm: a failed run, negative feedback, or a correction.
+
+    Args:
+        how: How it names the rule (``schemas/erasure/lineage.origins_of``).
+        entry_type: Its type.
+        payload: Its payload.
+    """
+    return (
+        how in ("corrects", "supersedes")
+        or entry_type in ("run.failed", "eval.regression_detected")
+        or (entry_type == FEEDBACK and is_negative(payload))
+    )
+
+
+def is_unhelpful(effect: RuleEffect, seen_ms: int, due_ms: int) -> bool:
+    """Whether a rule harms as many publishers as it helps, or is given again and again without use.
+
+    One agent alone can make no rule unhelpful; a person can.
+
+    Args:
+        effect: What became of it.
+        seen_ms: When it was learned or last seen.
+        due_ms: The time of the run.
+    """
+    if (effect.by_person or len(effect.harmed) >= MIN_REFUTING) and len(effect.harmed) >= len(effect.used_by):
+        return True
+    return (
+        not effect.used_by
+        and effect.given >= GIVEN_ENOUGH
+        and effect.crew_uses >= USES_REPORTED
+        and due_ms - seen_ms >= UNUSED_DAYS * DAY_MS
+    )
+
+
+def state_of(
+    refuting: Collection[str], *, by_person: bool, is_expired: bool, is_unhelpful: bool = False
+) -> RuleState | None:
     """The new state of a rule; None if it holds.
 
     Args:
         refuting: Publishers that report that its action does not help.
         by_person: Whether a person reports it.
         is_expired: Whether the time of ``expires_ms`` has passed.
+        is_unhelpful: See ``is_unhelpful``.
     """
     if by_person or len(refuting) >= MIN_REFUTING:
         return "contradicted"
+    if is_unhelpful and not is_expired:
+        return "unhelpful"
     if refuting:
         return "disputed"
     return "expired" if is_expired else None

@@ -15,6 +15,7 @@ LessonSource = Literal[
 ]
 LESSON_ID_MAX = 128
 Label = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+Step = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 LessonId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]+$", max_length=LESSON_ID_MAX)]
 
 
@@ -61,7 +62,7 @@ class RulePromoted(ControlPayload):
     queries: int = Field(ge=0)
 
 
-RuleState = Literal["confirmed", "disputed", "contradicted", "expired"]
+RuleState = Literal["confirmed", "disputed", "unhelpful", "contradicted", "expired"]
 
 
 class RuleChanged(ControlPayload):
@@ -69,15 +70,19 @@ class RuleChanged(ControlPayload):
 
     Attributes:
         state: ``confirmed``: new entries show it, so that an expired or disputed rule counts again. ``disputed``: one
-            publisher reports that its action does not help; it is shown with that. ``contradicted``: two publishers or
-            a person report that. ``expired``: neither seen nor searched for several times its period.
-            Contradicted and expired rules are not shown.
+            publisher reports that its action does not help; it is shown with that. ``unhelpful``: it harmed more than it
+            was used, or nobody used it (``consolidation.is_unhelpful``); it is shown after the others. ``contradicted``:
+            two publishers or a person report that the action does not help. ``expired``: neither seen nor searched for
+            several times its period. Contradicted and expired rules are not shown.
         evidence: All entries that show it, the newest 500.
         days: Different days (UTC) of their receipt.
         publishers: Of the evidence.
         authors: Of the evidence, as displayed.
         seen_ms: When the newest evidence was received, milliseconds since the epoch.
-        by: The entries that refute it.
+        by: The entries that refute it, or that name it as a cause of harm.
+        given: How often a prompt had it.
+        used: How many publishers reported that they used it.
+        harmed: How many publishers reported harm.
     """
 
     ENTRY_TYPE = "rule.changed"
@@ -90,6 +95,9 @@ class RuleChanged(ControlPayload):
     authors: tuple[Label, ...] = Field(default=(), max_length=20)
     seen_ms: int = Field(default=0, ge=0)
     by: tuple[Id, ...] = Field(default=(), max_length=50)
+    given: int = Field(default=0, ge=0)
+    used: int = Field(default=0, ge=0)
+    harmed: int = Field(default=0, ge=0)
 
 
 class LessonRecorded(ControlPayload):
@@ -141,13 +149,16 @@ class MemoryConsolidated(ControlPayload):
 
 
 class RuleProposed(ControlPayload):
-    """A run found a rule that a person has to review, or a learned rule is proposed as a skill.
+    """A run proposes a rule that a person has to review, a rule or procedure as a skill, or to retire a rule.
 
     A rule is reviewed in a workspace whose rules are reviewed, and if its evidence has one publisher or one day of
     receipt. The other fields are the same as in ``RuleLearned``.
 
     Attributes:
-        skill_of: The learned rule that is proposed as a skill; None if the proposal is a new rule.
+        skill_of: The learned rule that is proposed as a skill or is to be retired; of a procedure, a name that follows from
+            its steps; None if the proposal is a new rule.
+        retires: Whether the learned rule is to be retired.
+        steps: The steps of a procedure that runs of the crew repeated.
         score: How useful that rule is (``schemas/learning/consolidation.score``).
         recalls: Recorded searches that found it or its evidence.
     """
@@ -162,6 +173,8 @@ class RuleProposed(ControlPayload):
     days: int = Field(default=1, ge=1)
     model: str | None = Field(default=None, max_length=96)
     skill_of: Id | None = None
+    retires: bool = False
+    steps: tuple[Step, ...] = Field(default=(), max_length=20)
     score: float | None = Field(default=None, ge=0.0, le=1.0, allow_inf_nan=False)
     recalls: int | None = Field(default=None, ge=0)
     publishers: tuple[Label, ...] = Field(default=(), max_length=500)

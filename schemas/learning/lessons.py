@@ -71,6 +71,7 @@ class LearnedRule:
         reviewed: Whether a person approved it.
         is_own: Whether the reader is the only publisher and the rule waits for a review.
         disputed: Whether one publisher reports that its action does not help.
+        unhelpful: Whether it harmed more than it was used, or nobody used it.
     """
 
     rule_id: str
@@ -86,6 +87,7 @@ class LearnedRule:
     reviewed: bool = False
     is_own: bool = False
     disputed: bool = False
+    unhelpful: bool = False
 
 
 def rule_summary(pattern: str, authors: Sequence[str]) -> str:
@@ -97,13 +99,19 @@ def rule_summary(pattern: str, authors: Sequence[str]) -> str:
 def rules_shown(rules: Sequence[LearnedRule], most: int) -> list[LearnedRule]:
     """At most ``most`` rules: first those that a person approved, then the others with a share for each publisher.
 
+    Disputed and unhelpful rules come last.
+
     Args:
         rules: The best first.
         most: How many.
     """
-    approved = [rule for rule in rules if rule.reviewed][:most]
-    others = sorted((rule for rule in rules if not rule.reviewed), key=lambda rule: rule.disputed)
-    return [*approved, *(others[at] for at in fair([rule.publishers for rule in others], most - len(approved)))]
+    approved = [rule for rule in rules if rule.reviewed and not rule.unhelpful][:most]
+    doubted = [rule for rule in rules if rule.unhelpful]
+    others = sorted(
+        (rule for rule in rules if not rule.reviewed and not rule.unhelpful), key=lambda rule: rule.disputed
+    )
+    shown = [*approved, *(others[at] for at in fair([rule.publishers for rule in others], most - len(approved)))]
+    return [*shown, *(doubted[at] for at in fair([rule.publishers for rule in doubted], most - len(shown)))]
 
 
 def outcomes_shown(outcomes: Sequence[Lesson], most: int) -> list[Lesson]:
@@ -124,6 +132,14 @@ def mission_outcome(entry: JournalEntry) -> tuple[str, str, str] | None:
     return mission, kind, status
 
 
+def is_negative(payload: Mapping[str, Any]) -> bool:
+    """Whether feedback is negative."""
+    verdicts = (payload.get(name) for name in _VERDICTS)
+    return payload.get("helpful") is False or any(
+        isinstance(verdict, str) and verdict.strip().casefold() in _NEGATIVE for verdict in verdicts
+    )
+
+
 def negative_feedback(entry: JournalEntry) -> tuple[str, str] | None:
     """The correction and the subject of negative feedback; None for an entry that is not negative feedback of a person.
 
@@ -132,10 +148,7 @@ def negative_feedback(entry: JournalEntry) -> tuple[str, str] | None:
     """
     if entry.entry_type != FEEDBACK or entry.actor_type is not ActorType.USER:
         return None
-    verdicts = (entry.payload.get(name) for name in _VERDICTS)
-    if entry.payload.get("helpful") is not False and not any(
-        isinstance(verdict, str) and verdict.strip().casefold() in _NEGATIVE for verdict in verdicts
-    ):
+    if not is_negative(entry.payload):
         return None
     correction = entry.payload.get("correction")
     if isinstance(correction, str) and correction.strip():
@@ -278,7 +291,12 @@ def _rule_line(rule: LearnedRule) -> str:
     action = f" → {one_line(rule.action)}" if rule.action not in ("", rule.pattern) else ""
     days = "1 day" if rule.days == 1 else f"{rule.days} days"
     seen = f"seen {rule.occurrences} times on {days}, confidence {rule.confidence:.2f}"
-    marks = {"disputed": rule.disputed, "proven": rule.promoted, "approved by a person": rule.reviewed}
+    marks = {
+        "disputed": rule.disputed,
+        "did not help": rule.unhelpful,
+        "proven": rule.promoted,
+        "approved by a person": rule.reviewed,
+    }
     how = ", ".join([seen, *(mark for mark, is_set in marks.items() if is_set)])
     authors = ", ".join(map(one_line, rule.authors[:_AUTHORS_SHOWN]))
     more = len(rule.authors) - _AUTHORS_SHOWN
@@ -310,3 +328,10 @@ def skill_text(rule_id: str, pattern: str, action: str, days: int, evidence: Seq
         f"# {one_line(pattern)}\n\n{action_line}"
         f"Seen {len(evidence)} times on {days} days. Learned rule: {rule_id}. Evidence: {evidence_shown}.\n"
     )
+
+
+def procedure_text(title: str, steps: Sequence[str], days: int, evidence: Sequence[str]) -> str:
+    """The text of a procedure that runs repeated."""
+    lines = "".join(f"{at}. {one_line(step)}\n" for at, step in enumerate(steps, 1))
+    runs = ", ".join(evidence[:_EVIDENCE_SHOWN]) + (", …" if len(evidence) > _EVIDENCE_SHOWN else "")
+    return f"# {one_line(title)}\n\n{lines}\nSteps of {len(evidence)} runs that completed, on {days} days: {runs}.\n"

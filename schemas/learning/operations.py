@@ -90,7 +90,7 @@ class LearnedRuleShown(Answer):
 
     ``authors`` are the authors of the evidence, ``days`` the days of its receipt; ``reviewed``: a person approved the
     rule. ``state``: ``confirmed`` if new entries showed it since, ``disputed`` if one publisher reports that its action does
-    not help; contradicted and expired rules are not listed.
+    not help, ``unhelpful`` if it harmed more than it was used; contradicted and expired rules are not listed.
     """
 
     rule_id: str
@@ -104,7 +104,7 @@ class LearnedRuleShown(Answer):
     reviewed: bool
     promoted: bool
     learned_at: str
-    state: Literal["learned", "confirmed", "disputed"] = "learned"
+    state: Literal["learned", "confirmed", "disputed", "unhelpful"] = "learned"
 
 
 class LearnedRulesAnswer(Answer):
@@ -257,7 +257,8 @@ class ProposalShown(Answer):
     """A proposal; ``reason`` is the reason of the last decision.
 
     ``authors`` are the authors of the evidence. ``rule_id`` is the approved rule or, for a skill, the rule from which
-    the skill is made. ``document`` is the skill's procedure.
+    the skill is made, or, for a retirement, the rule that is to be retired. ``document`` is the skill's procedure.
+    ``steps`` are those of a procedure that runs repeated.
     """
 
     proposal_id: str
@@ -274,7 +275,8 @@ class ProposalShown(Answer):
     reason: str
     rule_id: str | None
     made_at: str
-    kind: Literal["rule", "skill"]
+    kind: Literal["rule", "skill", "procedure", "retirement"]
+    steps: tuple[str, ...] = ()
     document: str | None
 
 

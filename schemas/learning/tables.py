@@ -45,9 +45,11 @@ class ProposalRow(NamedTuple):
     finding: str | None
     made_ms: Ms
     seq: Seq
-    skill_of: str | None = None  # the rule that is proposed as a skill
+    skill_of: str | None = None  # the rule that is proposed as a skill or for retirement, or the name of a procedure
     publishers: str = "[]"  # JSON list; empty if they were not recorded
     authors: str = "[]"  # JSON list
+    kind: str = "rule"  # rule, skill, procedure, retirement
+    steps: str = "[]"  # JSON list of texts
 
 
 class ProposalDecisionRow(NamedTuple):

@@ -13,7 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Final, get_args
 
@@ -175,18 +175,31 @@ _QUOTED_LINE: Final = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _QUOTATION: Final = re.compile(r"[\"“„”«](?:[^\"“„”«»\n]*\s){2}[^\"“„”«»\n]*[\"“”»]")
 """Quoted text of three words and more: what somebody else said."""
 _OPERATOR_FACTS_SENTENCE: Final = re.compile(r"(?:[^.!?\n]|[.!?](?=[\w/@.]))+[.!?]*")
+_CLAUSE: Final = re.compile(r"[,;:] | [-–—] | (?:but|and so|aber|mais|pero) ")
+_CONDITIONED: Final = frozenset({"prefers", "language", "contact", "process", "constraint"})
+"""Keys whose statements may follow a condition: they say what to do in a case."""
+_DENIABLE: Final = frozenset({"language", "tooling", "contact", "timezone", "role", "owns"})
+"""Keys of which a negated statement says nothing: "do not write to me in French"."""
+_WORK: Final = frozenset({"owns", "process"})
+_SENTENCES_KEPT: Final = 2_048
+"""Sentences whose facts are kept: models and cards of several agents read the same turns, at 0.2 ms a sentence."""
 _FROM: Final = "from"
 _VALUE: Final = "value"
 _LONGEST_TURN: Final = 20_000
 """Number of characters of a turn that are read; pasted logs are longer."""
-_PLACEHOLDERS: Final = ("often", "place", "language", "job")
+_PLACEHOLDERS: Final = ("often", "place", "language", "job", "tool", "record", "notieren")
 
 
 @dataclass(frozen=True, slots=True)
 class _Patterns:
     """The compiled file."""
 
+    openers: re.Pattern[str]
     uncertain: tuple[re.Pattern[str], ...]
+    conditions: tuple[re.Pattern[str], ...]
+    passing: tuple[re.Pattern[str], ...]
+    attributed: re.Pattern[str]
+    denied: re.Pattern[str]
     reported: tuple[re.Pattern[str], ...]
     hostile: tuple[re.Pattern[str], ...]
     ends: tuple[re.Pattern[str], ...]
@@ -230,7 +243,12 @@ def _patterns() -> _Patterns:
 
     facts = tuple((key, compiled(patterns)) for key, patterns in file["facts"].items())
     return _Patterns(
+        openers=compiled([file["openers"]])[0],
         uncertain=compiled(file["uncertain"]),
+        conditions=compiled(file["conditions"]),
+        passing=compiled(file["passing"]),
+        attributed=compiled([file["attributed"]])[0],
+        denied=compiled([file["denied"]])[0],
         reported=compiled(file["reported"]),
         hostile=compiled(file["hostile"]),
         ends=compiled(file["ends"]),
@@ -284,16 +302,54 @@ def _sentences(turn: OwnTurn) -> Iterator[str]:
             yield stripped
 
 
-def _in_sentence(sentence: str) -> Iterator[Proposed]:
+@lru_cache(_SENTENCES_KEPT)
+def _in_sentence(sentence: str) -> tuple[Proposed, ...]:
+    return tuple(_statements(sentence))
+
+
+def _statements(sentence: str) -> Iterator[Proposed]:
     patterns = _patterns()
     if not sentence or len(sentence) > QUOTE_CHARS or sentence.endswith("?"):
         return
-    if any(pattern.search(sentence) for pattern in (*patterns.uncertain, *patterns.reported)):
+    if any(pattern.search(sentence) for pattern in patterns.uncertain):
         return
+    statement = patterns.openers.sub("", sentence)
+    found: dict[str, str] = {}
     for key, ways in patterns.facts:
-        values = (_value(sentence, match) for way in ways if (match := way.search(sentence)))
-        if value := next(filter(None, values), None):
+        for way in ways:
+            match = way.search(statement)
+            if match is None or _is_disclaimed(statement, match, key):
+                continue
+            if value := _value(statement, match):
+                found.setdefault(key, value)
+                break
+    tool = found.get("tooling")
+    for key, value in found.items():
+        if tool is None or tool not in value or key not in _WORK:  # "we plan sessions in Obsidian" names the tool alone
             yield Proposed(key, value, sentence)
+
+
+def _is_disclaimed(sentence: str, match: re.Match[str], key: str) -> bool:
+    """Whether another person says what matched, or it depends on a condition or a time.
+
+    A condition counts in its own clause, and a condition before the statement for what a person is, has and uses: "if you
+    can, keep it short" is a preference. A condition after the statement does not count.
+    """
+    patterns = _patterns()
+    start = match.start(_VALUE) if _VALUE in match.re.groupindex else match.start()
+    end = match.end(_VALUE) if _VALUE in match.re.groupindex else match.end()
+    if any(pattern.search(sentence[:end]) for pattern in patterns.reported) or patterns.attributed.search(sentence):
+        return True
+    if key in _DENIABLE and patterns.denied.search(sentence[: match.start()]):
+        return True
+    starts = [boundary.end() for boundary in _CLAUSE.finditer(sentence, 0, start + 1)]
+    begin = starts[-1] if starts else 0
+    ending = _CLAUSE.search(sentence, end)
+    clause = sentence[begin : ending.start() if ending else len(sentence)]
+    if any(pattern.search(clause) for pattern in patterns.passing):
+        return True
+    scope = sentence[begin:end] if key in _CONDITIONED else sentence[:end]
+    return any(pattern.search(scope) for pattern in patterns.conditions)
 
 
 def _value(sentence: str, match: re.Match[str]) -> str | None:

@@ -124,6 +124,7 @@ class Learned:
                 publishers=tuple(json.loads(row.publishers)),
                 reviewed=row.proposal_id is not None,
                 disputed=state == "disputed",
+                unhelpful=state == "unhelpful",
             )
             for row, promoted, state in self.rows(workspace_id, crew_id, seq=seq)
         ]

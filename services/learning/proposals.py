@@ -12,7 +12,7 @@ import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ...schemas.core.entry import MAX_SUMMARY, Priority
 from ...schemas.core.errors import EvidenceGone, NotFound, ProposalNotPending
@@ -28,6 +28,7 @@ from ...schemas.learning.events import ProposalDecided, RuleLearned
 from ...schemas.learning.lessons import (
     RULES_SHOWN,
     LearnedRule,
+    procedure_text,
     rule_summary,
     rules_shown,
     rules_text,
@@ -37,7 +38,7 @@ from ...schemas.learning.lessons import (
 from ...schemas.learning.operations import PROPOSALS as LIST_PROPOSALS
 from ...schemas.learning.tables import LEARNING_PROJECTION, PROPOSAL_DECISIONS, PROPOSALS, RULES, ProposalRow
 from ...schemas.relations.rules import EVIDENCE_REF
-from ...schemas.standing.operations import RetractRequest
+from ...schemas.standing.operations import RestoreRequest, RetractRequest
 from ...schemas.standing.tables import RETRACTIONS
 from ..desk import Caller
 from ..documents.addressing import DocumentAddress
@@ -56,6 +57,8 @@ SOURCE = "consolidation"
 
 def text_of(row: ProposalRow, evidence: tuple[str, ...]) -> str:
     """The text of the procedure."""
+    if row.kind == "procedure":
+        return procedure_text(row.pattern, json.loads(row.steps), row.days, evidence)
     return skill_text(row.skill_of or "", row.pattern, row.action, row.days, evidence)
 
 
@@ -133,7 +136,7 @@ class Proposal:
     @property
     def document(self) -> str | None:
         """Label of the procedure of a proposed skill."""
-        return None if self.row.skill_of is None else address_of(self.row).label
+        return address_of(self.row).label if self.row.kind in ("skill", "procedure") else None
 
     @property
     def evidence(self) -> tuple[str, ...]:
@@ -185,9 +188,12 @@ class Proposals:
         view_seq = self._views.view_seq(LEARNING_PROJECTION)
         proposal = await self._one(caller, request.proposal_id, ops.ProposalState.PENDING)
         row = proposal.row
-        if row.skill_of is not None:
+        if proposal.document is not None:
             return _difference("", text_of(row, proposal.evidence), view_seq)
         rules = await asyncio.to_thread(self._learned.rules, row.workspace_id, row.crew_id)
+        if row.kind == "retirement":
+            left = [rule for rule in rules if rule.rule_id != row.skill_of]
+            return _difference(rules_text(rules), rules_text(left), view_seq)
         new = LearnedRule(
             rule_id=_rule_id(row),
             pattern=row.pattern,
@@ -218,6 +224,12 @@ class Proposals:
         async with self._turn:
             proposal = await self._one(caller, request.proposal_id, ops.ProposalState.PENDING)
             row = proposal.row
+            if row.kind == "retirement":
+                assert row.skill_of is not None
+                reason = f"the proposal {row.proposal_id} to retire it was approved"
+                await self._retractions.retract(caller, RetractRequest(entry_id=row.skill_of, reason=reason))
+                decided = await self._decide(caller, proposal, "approved", "")
+                return _decision(proposal, ops.ProposalState.APPROVED, row.skill_of, decided)
             entries = await asyncio.to_thread(self._entries, caller.workspace_id, proposal)
             if len(entries) < MIN_EVIDENCE:
                 raise EvidenceGone(
@@ -229,7 +241,7 @@ class Proposals:
             if row.skill_of is not None:
                 await self._skills.write(caller, row, proposal.evidence)
                 decided = await self._decide(caller, proposal, "approved", "")
-                return _decision(proposal, ops.ProposalState.APPROVED, row.skill_of, decided)
+                return _decision(proposal, ops.ProposalState.APPROVED, proposal.rule_id, decided)
             rule = RuleLearned(
                 crew_id=row.crew_id,
                 pattern=row.pattern,
@@ -280,6 +292,12 @@ class Proposals:
             if proposal.state is ops.ProposalState.REJECTED:
                 decided = await self._decide(caller, proposal, "reopened", request.reason)
                 return _decision(proposal, ops.ProposalState.PENDING, None, decided)
+            if proposal.row.kind == "retirement":
+                assert proposal.row.skill_of is not None
+                restore = RestoreRequest(entry_id=proposal.row.skill_of, reason=request.reason)
+                await self._retractions.restore(caller, restore)
+                decided = await self._decide(caller, proposal, "undone", request.reason)
+                return _decision(proposal, ops.ProposalState.UNDONE, proposal.row.skill_of, decided)
             if proposal.row.skill_of is not None:
                 await self._skills.retract(caller, proposal.row, request.reason)
                 decided = await self._decide(caller, proposal, "undone", request.reason)
@@ -355,7 +373,7 @@ def _proposal(
     decision, _, reason = (decided or "").partition("/")
     if row.skill_of is not None:
         state = _OF_SKILL.get(decision, ops.ProposalState.PENDING)
-        rule_id = row.skill_of
+        rule_id = None if row.kind == "procedure" else row.skill_of
     elif retracted:
         state = ops.ProposalState.UNDONE
     elif rule_id is not None:
@@ -385,7 +403,8 @@ def _shown(proposal: Proposal) -> ops.ProposalShown:
         reason=proposal.reason,
         rule_id=proposal.rule_id,
         authors=tuple(json.loads(row.authors)),
-        kind="rule" if row.skill_of is None else "skill",
+        kind=cast("Any", row.kind),
+        steps=tuple(json.loads(row.steps)),
         document=proposal.document,
         made_at=format_ms(row.made_ms),
     )

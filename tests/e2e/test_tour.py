@@ -22,7 +22,7 @@ def test_the_week_of_the_tour_goes_as_it_says(tmp_path: Path) -> None:
 
     searched = of("how do we roll back")
     assert 0 < searched.index("topics/deployment.md") < searched.index("daily/"), "the topic beats the daily noise"
-    block = of("memory block --agent researcher\n")
+    block = printed["crew-journal memory block --agent researcher\n"]
     assert "7 days since the last notes" in block
     texts = ("Wants CHANGELOG entries in the same PR", "- Reads release notes first", "PostgreSQL 16", "option B")
     for text in (*texts, "- Never force-pushes to main"):
@@ -34,6 +34,9 @@ def test_the_week_of_the_tour_goes_as_it_says(tmp_path: Path) -> None:
     newcomer = of("memory block --agent newcomer")
     assert "PostgreSQL 16" in newcomer
     assert "CHANGELOG" not in newcomer, "no agent is given the memory of another"
+    lessons = of("lesson list")
+    assert lessons.count("Never deploy on Fridays") == 2, "in the list and in the next block"
+    assert "[from user maria, " in lessons
     first = of("--agent researcher --opener maria")
     assert "[OPERATOR MODEL]" in first
     assert "- timezone: UTC+1\n- prefers: short answers\n" in first

@@ -18,6 +18,7 @@ from crew_journal.schemas.core.errors import NotFound
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.core.sequence_set import SequenceSet
 from crew_journal.schemas.core.timestamps import format_ts
+from crew_journal.schemas.learning.lessons import rules_text
 from crew_journal.schemas.learning.operations import ConsolidateRequest
 from crew_journal.schemas.recall.events import MemorySearched
 from crew_journal.schemas.recall.operations import RECALL
@@ -366,3 +367,66 @@ async def test_ticks_that_come_at_once_learn_a_rule_once(live: MemoryNode) -> No
     counts = [(await live.swept("consolidation", due))["counts"] for due in dues]
     assert [count["learned"] for count in counts] == [1, 0, 0]
     assert len(live.entries("rule.learned")) == 1
+
+
+async def test_a_rule_that_failed_runs_name_falls_in_rank_and_is_proposed_for_retirement(live: MemoryNode) -> None:
+    await plant(live, extra=10)
+    await started(live)
+    await run(live)
+    [rule] = live.entries("rule.learned")
+    for n, who in enumerate(("kim", "lou")):
+        seq = await live.append(
+            f"failed{n}", f"Release {n} failed: the plan had no owner", "run.failed", by=who,
+            refs={"derived_from": [rule["_id"]]}, ts=format_ts(live.now),
+        )  # fmt: skip
+    await live.caught_up(seq)
+    assert (await run(live))["counts"]["ended"] == 1
+    [change] = live.entries("rule.changed")
+    assert (change["state"], change["harmed"], set(change["by"])) == ("unhelpful", 2, {"failed0", "failed1"})
+    [shown] = Learned(live.store).rules(WORKSPACE, "red")
+    assert shown.unhelpful
+    assert "did not help" in rules_text([shown])
+    retirements = []
+    for _ in range(9):
+        live.advance(hours=24)
+        retirements.append((await run(live))["counts"]["retirements"])
+    assert sum(retirements) == 1
+    assert retirements.index(1) in (6, 7)
+    [proposal] = live.entries("proposal.made")
+    assert (proposal["skill_of"], proposal["retires"]) == (rule["_id"], True)
+
+
+async def test_steps_that_three_runs_took_before_they_completed_are_proposed_once_as_a_procedure(
+    live: MemoryNode,
+) -> None:
+    await started(live)
+    steps = ("Freeze release branch {}", "Write the changelog of version {}", "Sign the build {} in the vault")
+    for n, who in enumerate(("kim", "lou", "kim", "lou")):
+        for at, step in enumerate(steps):
+            await live.append(
+                f"s{n}{at}",
+                step.format(n),
+                "crew.action",
+                by=who,
+                trace_id=f"run{n}",
+                received=live.now,
+                ts=format_ts(live.now),
+            )
+        seq = await live.append(
+            f"done{n}",
+            f"Release {n} is published",
+            "run.completed",
+            by=who,
+            trace_id=f"run{n}",
+            received=live.now,
+            ts=format_ts(live.now),
+        )
+        await live.caught_up(seq)
+        done = await run(live)
+        assert done["counts"]["skills"] == (n == 2)
+        live.advance(hours=24)
+    [proposal] = live.entries("proposal.made")
+    assert proposal["steps"] == [
+        "Freeze release branch …", "Write the changelog of version …", "Sign the build … in the vault"
+    ]  # fmt: skip
+    assert (proposal["evidence"], proposal["authors"]) == (["done0", "done1", "done2"], ["kim", "lou"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.events import entry
@@ -22,11 +23,20 @@ from crew_journal.services.learning.use_cases import Learning
 from crew_journal.services.palace.tunnels import Tunnels
 
 
-async def propose(stack: Stack, name: str, pattern: str, *evidence: str, skill_of: str | None = None) -> str:
+async def propose(
+    stack: Stack, name: str, pattern: str, *evidence: str, skill_of: str | None = None, **fields: Any
+) -> str:
     """Publish a proposal as the reactor does; returns its id."""
     proposal_id = derived_id("test", 1, name)
     proposed = RuleProposed(
-        crew_id="core", pattern=pattern, action="Ask", evidence=evidence, confidence=0.5, days=2, skill_of=skill_of
+        crew_id="core",
+        pattern=pattern,
+        action="Ask",
+        evidence=evidence,
+        confidence=0.5,
+        days=2,
+        skill_of=skill_of,
+        **fields,
     )
     message = entry(
         proposal_id,
@@ -117,6 +127,44 @@ async def test_a_skill_becomes_a_procedure_of_its_crew_when_approved_and_an_undo
         assert (await admin.undo_proposal(skill, "too general")).state == "undone"
         assert (await ada.document_read("procedures", key=key, scope="crew")).content == ""
         assert [proposal.state for proposal in (await admin.proposals()).proposals] == ["undone"]
+
+
+async def test_an_approved_procedure_is_written_with_its_steps(tmp_path: Path) -> None:
+    async with running_stack(tmp_path) as stack:
+        admin = stack.client((await stack.token(Role.ADMIN, "acme")).plaintext)
+        ada = stack.client((await stack.token(Role.AGENT, "acme", agent="ada", crew="core")).plaintext)
+        for n in (1, 2):
+            sent = await ada.append({"id": f"e{n}", "entry_type": "run.completed", "summary": f"Release {n} is out"})
+        await stack.store.wait_for(sent.seq, DEADLINE_S)
+        steps = ("Freeze the branch", "Sign the build", "Announce it")
+        made = await propose(stack, "p", "Release is out", "e1", "e2", skill_of="steps-1", steps=steps)
+        [listed] = (await admin.proposals(state="pending")).proposals
+        assert (listed.kind, listed.steps, listed.rule_id) == ("procedure", steps, None)
+        approved = await admin.approve_proposal(made)
+        assert approved.document is not None
+        key = approved.document.removeprefix("procedures/").removesuffix(".md")
+        text = (await ada.document_read("procedures", key=key, scope="crew")).content
+        assert "# Release is out\n\n1. Freeze the branch\n2. Sign the build\n3. Announce it\n" in text
+
+
+async def test_an_approved_retirement_retracts_the_rule_and_an_undo_restores_it(tmp_path: Path) -> None:
+    async with running_stack(tmp_path) as stack:
+        admin = stack.client((await stack.token(Role.ADMIN, "acme")).plaintext)
+        ada = stack.client((await stack.token(Role.AGENT, "acme", agent="ada", crew="core")).plaintext)
+        for n in (1, 2):
+            sent = await ada.append({"id": f"e{n}", "entry_type": "peer.escalation", "summary": f"Deploy {n} denied"})
+        await stack.store.wait_for(sent.seq, DEADLINE_S)
+        rule = (await admin.approve_proposal(await propose(stack, "rule", "Deploys need a plan", "e1", "e2"))).rule_id
+        assert rule is not None
+        retirement = await propose(stack, "old", "Deploys need a plan", "e1", "gone", skill_of=rule, retires=True)
+        [listed] = (await admin.proposals(state="pending")).proposals
+        assert (listed.kind, listed.rule_id, listed.document) == ("retirement", rule, None)
+        assert "-- Deploys need a plan" in (await admin.diff_proposal(retirement)).diff
+        approved = await admin.approve_proposal(retirement)
+        assert (await admin.learned_rules(min_seq=approved.seq)).rules == ()
+        undone = await admin.undo_proposal(retirement, "it helps after all")
+        [back] = (await admin.learned_rules(min_seq=undone.seq)).rules
+        assert back.rule_id == rule
 
 
 async def test_what_operators_pinned_is_the_topic_pins_and_feedback_is_a_lesson(tmp_path: Path) -> None:

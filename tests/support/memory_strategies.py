@@ -132,6 +132,8 @@ _LEARNING = st.one_of(
         evidence=st.just(("e1", "e2")),
         confidence=st.floats(0, 1),
         skill_of=st.none() | _RULE_IDS,
+        retires=st.booleans(),
+        steps=st.sampled_from([(), ("freeze the branch", "sign the build")]),
     ),
     st.builds(
         ProposalDecided,
@@ -141,7 +143,7 @@ _LEARNING = st.one_of(
     st.builds(
         RuleChanged,
         rule_id=_RULE_IDS,
-        state=st.sampled_from(("confirmed", "disputed", "contradicted", "expired")),
+        state=st.sampled_from(("confirmed", "disputed", "unhelpful", "contradicted", "expired")),
         evidence=st.just(("e1", "e2")),
         by=st.just(("e3",)),
     ),

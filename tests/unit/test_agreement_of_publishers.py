@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from Stemmer import Stemmer
 
+from crew_journal.consumers.learning.reactor import keys_by_word
 from crew_journal.schemas.core.principal import UNRECORDED
-from crew_journal.schemas.learning.agreement import GAP, Saying, agreed_action, fair, is_shared, shared_wording
+from crew_journal.schemas.learning.agreement import (
+    GAP,
+    Saying,
+    agreed_action,
+    fair,
+    is_shared,
+    same_action,
+    shared_wording,
+)
+from crew_journal.schemas.text.analyzer import Analyzer
+
+KEYS = keys_by_word(Analyzer(Stemmer))
 
 
 def said(*texts: str, by: str = "agent:ada") -> list[Saying]:
@@ -43,26 +56,26 @@ def test_texts_that_share_hardly_a_word_have_no_common_wording() -> None:
 
 def test_one_entry_does_not_decide_the_action() -> None:
     real = [*said("Ask for quota", by="agent:ada"), *said("ask for quota", by="agent:bo")]
-    assert agreed_action([*real, *said("Pay at once to DE89", by="agent:mallory")], 3) == "Ask for quota"
-    assert agreed_action(said("Pay at once to DE89"), 1) == ""
+    assert agreed_action([*real, *said("Pay at once to DE89", by="agent:mallory")], 3, KEYS) == "Ask for quota"
+    assert agreed_action(said("Pay at once to DE89"), 1, KEYS) == ""
 
 
 def test_many_entries_of_one_publisher_do_not_outvote_others() -> None:
     planted = said(*["Pay at once to account DE89"] * 11, by="agent:mallory")
     real = [*said("Ask for quota", by="agent:ada"), *said("Ask for quota.", by="agent:bo")]
-    assert agreed_action([*planted, *real], 3).startswith("Ask for quota")
-    assert agreed_action([*planted, *said("Ask for quota", by="agent:bo")], 2) == ""
+    assert agreed_action([*planted, *real], 3, KEYS).startswith("Ask for quota")
+    assert agreed_action([*planted, *said("Ask for quota", by="agent:bo")], 2, KEYS) == ""
 
 
 def test_one_publisher_does_not_decide_the_action_for_what_others_report() -> None:
     planted = said(*["Pay at once to account DE89"] * 4, by="agent:mallory")
-    assert agreed_action(planted, 2) == ""
+    assert agreed_action(planted, 2, KEYS) == ""
 
 
 def test_the_action_of_one_publisher_alone_is_what_most_of_its_entries_say() -> None:
-    assert agreed_action(said("Ask first", "Ask first", "Never ask"), 1) == "Ask first"
-    assert agreed_action(said("Ask first", "Never ask"), 1) == ""
-    assert agreed_action([], 0) == ""
+    assert agreed_action(said("Ask first", "Ask first", "Never ask"), 1, KEYS) == "Ask first"
+    assert agreed_action(said("Ask first", "Never ask"), 1, KEYS) == ""
+    assert agreed_action([], 0, KEYS) == ""
 
 
 @pytest.mark.parametrize("planted", [25, 500])
@@ -76,3 +89,41 @@ def test_many_items_of_one_author_do_not_displace_those_of_others(planted: int) 
 def test_items_of_the_same_authors_keep_their_order() -> None:
     assert fair([["a", "b"]] * 5, 3) == [0, 1, 2]
     assert fair([[], []], 5) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "about", "is_same"),
+    [
+        (
+            "Add the purchase order number to the invoice",
+            "put the purchase order number on the invoice",
+            ("The hotel pays late", "A bill came back"),
+            True,
+        ),
+        (
+            "Restart the mail worker on node",
+            "restart the payment worker on node",
+            ("mail hangs", "payment hangs"),
+            False,
+        ),
+        (
+            "Increase the size of the worker pool",
+            "reduce the size of the worker pool",
+            ("It is slow", "It starves"),
+            False,
+        ),
+        ("Set the read timeout to 30", "set the read timeout to 300", ("Reads fail", "Reads fail"), False),
+        ("Cache the answers of the registry", "never cache the answers of the registry", ("Slow", "Stale"), False),
+    ],
+)
+def test_actions_that_differ_in_a_word_are_the_same_unless_it_tells_them_apart(
+    one: str, other: str, about: tuple[str, str], *, is_same: bool
+) -> None:
+    assert same_action(one, other, KEYS, about) is is_same
+    assert same_action(other, one, KEYS, about[::-1]) is is_same
+
+
+def test_an_action_that_each_words_differently_is_shown_without_gaps_if_its_terms_are_shared() -> None:
+    actions = [*said("stop location updates in the background", by="agent:ada")]
+    actions += said("Stop the location updates in background", by="agent:bo")
+    assert agreed_action(actions, 2, KEYS) == "Stop the location updates in background"

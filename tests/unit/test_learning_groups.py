@@ -12,6 +12,7 @@ from crew_journal.consumers.learning.reads import LearningEntry
 from crew_journal.schemas.core.timestamps import DAY_MS
 from crew_journal.schemas.learning.consolidation import is_routine, is_telling
 from crew_journal.schemas.learning.lessons import instructions_in
+from crew_journal.schemas.models.rules import REMEMBERED
 
 START = 20_000
 
@@ -121,3 +122,21 @@ def test_reports_of_work_are_routine(text: str) -> None:
 )
 def test_a_standing_instruction_is_a_lesson_and_nothing_else_is(text: str, found: list[str]) -> None:
     assert instructions_in(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "teaches"),
+    [
+        ("The staging database is db2", True),
+        ("Use the blue cluster for load tests", True),
+        ("Deliveries leave without their cooling log", True),
+        ("Die Ablage der Verträge liegt auf Laufwerk K", True),
+        ("Waiting room at 40 percent", False),
+        ("Standup held, everyone present", False),
+        ("Retro moved to Thursday", False),
+        ("Sprint 14 begins today", False),
+    ],
+)
+def test_a_remembered_report_of_the_day_teaches_nothing_by_repetition(text: str, *, teaches: bool) -> None:
+    assert is_telling(REMEMBERED, text, permanent=False) is teaches
+    assert is_telling("run.failed", text, permanent=False)

@@ -198,3 +198,22 @@ def test_a_slug_needs_the_key_and_differs_between_workspaces() -> None:
     assert len(slug_of(hashed)) == 16
     others = [(b"l", "acme", "maria"), (b"k", "globex", "maria"), (b"k", "acme", "otto"), (b"k", "acm", "e\0maria")]
     assert hashed not in {subject_hash(*one) for one in others}
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("I run the harbour office, in case nobody told you.", [("role", "run the harbour office")]),
+        ("If you can, keep the answers short.", [("prefers", "keep the answers short")]),
+        ("If I were the owner, I would use Figma.", []),
+        ("My boss says I own the budget of the kitchen.", []),
+        ("I own the budget of the kitchen, he said.", []),
+        ("We log each visit in Airtable.", [("tooling", "Airtable")]),
+        ("We plan the sessions in Obsidian.", [("tooling", "Obsidian")]),
+        ("The school garden ends up on my desk.", [("owns", "The school garden")]),
+        ("Um den Dienstplan der Ärzte kümmere ich mich.", [("owns", "den Dienstplan der Ärzte")]),
+        ("Don't write to me in French.", []),
+    ],
+)
+def test_a_condition_a_speaker_and_a_denial_count_for_their_clause(text: str, stated: list[tuple[str, str]]) -> None:
+    assert [(one.key, one.value) for one in proposed_facts([OwnTurn("e1", 1, text)])] == stated

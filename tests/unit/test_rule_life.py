@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from crew_journal.consumers.learning.reactor import ended_of, learned_of, recurring_groups
+from crew_journal.consumers.learning.reactor import ended_of, learned_of, recurring_groups, retirement_of
 from crew_journal.consumers.learning.reads import KnownRule, LearningEntry, Search
 from crew_journal.consumers.reacting.sweeping import Tick
 from crew_journal.schemas.core.timestamps import DAY_MS
-from crew_journal.schemas.learning.consolidation import expires_ms, state_of
+from crew_journal.schemas.learning.consolidation import RuleEffect, expires_ms, is_harm, is_unhelpful, state_of
 
 FIRST_DAY = 20_000
 TEXT = "The queue of the importer is stuck because the worker lost its lease"
@@ -132,3 +132,73 @@ def test_the_time_to_expire_follows_the_period_within_bounds() -> None:
 def test_one_agent_alone_ends_no_rule() -> None:
     assert state_of({"agent:cy"}, by_person=False, is_expired=True) == "disputed"
     assert state_of(set(), by_person=False, is_expired=False) is None
+
+
+IGNORED = RuleEffect(given=40, crew_uses=25)
+HARMFUL = RuleEffect(given=12, harmed=frozenset({"agent:cy", "agent:di"}), by=("run1", "run2"))
+
+
+@pytest.mark.parametrize(
+    ("effect", "day", "unhelpful"),
+    [
+        (HARMFUL, 10, True),
+        (replace(HARMFUL, used_by=frozenset({"agent:ada"})), 10, True),
+        (replace(HARMFUL, used_by=frozenset({"agent:ada", "agent:bo", "agent:ed"})), 10, False),
+        (RuleEffect(harmed=frozenset({"agent:cy"})), 10, False),
+        (RuleEffect(harmed=frozenset({"token:maria"}), by_person=True), 10, True),
+        (IGNORED, 64, False),
+        (IGNORED, 65, True),
+        (replace(IGNORED, used_by=frozenset({"agent:ada"})), 170, False),
+        (replace(IGNORED, given=29), 170, False),
+        (replace(IGNORED, crew_uses=0), 170, False),
+    ],
+)
+def test_a_rule_is_unhelpful_if_it_harms_as_many_as_it_helps_or_nobody_uses_it(
+    effect: RuleEffect, day: int, *, unhelpful: bool
+) -> None:
+    assert is_unhelpful(effect, at_day(5).due_ms, at_day(day).due_ms) is unhelpful
+
+
+def changed(day: int, rule: KnownRule, effect: RuleEffect) -> list[tuple[str, int, int, int]]:
+    found = ended_of(at_day(day), [rule], (), (), effects={rule.rule_id: effect})
+    return [(change.state, change.given, change.used, change.harmed) for change in found]
+
+
+def test_over_half_a_year_a_harmful_rule_falls_then_is_proposed_for_retirement_once_and_recovers_by_use() -> None:
+    rule = replace(learned(), is_reviewed=True)
+    assert changed(10, rule, HARMFUL) == [("unhelpful", 12, 0, 2)]
+    fallen = replace(rule, state="unhelpful", changed_ms=at_day(10).due_ms)
+    assert changed(11, fallen, HARMFUL) == [], "it is recorded once"
+    days = [day for day in range(10, 181) if retirement_of("core", fallen, HARMFUL, frozenset(), at_day(day).due_ms)]
+    assert (days[0], days[-1]) == (17, 180)
+    proposal = retirement_of("core", fallen, HARMFUL, frozenset(), at_day(17).due_ms)
+    assert proposal is not None
+    assert (proposal.skill_of, proposal.retires) == ("d_1", True)
+    assert retirement_of("core", fallen, HARMFUL, {("d_1", "retirement")}, at_day(18).due_ms) is None
+    used = replace(HARMFUL, used_by=frozenset({"agent:ada", "agent:bo", "agent:ed"}))
+    assert changed(30, fallen, used) == [("confirmed", 12, 3, 2)]
+    assert retirement_of("core", fallen, used, frozenset(), at_day(30).due_ms) is None
+
+
+def test_new_evidence_does_not_make_an_unhelpful_rule_helpful() -> None:
+    entries = [*REPORTS, said(20, "agent:cy", FIX)]
+    known = replace(learned(), state="unhelpful")
+    found = learned_of("core", at_day(21), recurring_groups(entries), entries, [known], None, reviewed=False)
+    assert [(change.state, change.days) for change in found.changes] == [("unhelpful", 4)]
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "payload", "harm"),
+    [
+        ("derived_from", "run.failed", {}, True),
+        ("derived_from", "user.feedback", {"helpful": False}, True),
+        ("derived_from", "user.feedback", {"rating": "good"}, False),
+        ("corrects", "memory.remembered", {}, True),
+        ("derived_from", "memory.remembered", {}, False),
+        ("derived_from", "run.completed", {}, False),
+    ],
+)
+def test_failed_runs_negative_feedback_and_corrections_that_name_a_rule_are_harm(
+    how: str, kind: str, payload: dict[str, object], *, harm: bool
+) -> None:
+    assert is_harm(how, kind, payload) is harm

@@ -151,7 +151,16 @@ from ...schemas.learning.operations import (
     ProposalExplained,
     ProposalsAnswer,
 )
-from ...schemas.lineage.operations import NOTICES, SHOW_LINEAGE, WHO_SAW, LineageAnswer, NoticesAnswer, WhoSawAnswer
+from ...schemas.lineage.operations import (
+    NOTICES,
+    SHOW_LINEAGE,
+    WHO_SAW,
+    WHY,
+    LineageAnswer,
+    NoticesAnswer,
+    WhoSawAnswer,
+    WhyAnswer,
+)
 from ...schemas.models.operations import (
     ACTIVATE_MODEL,
     ADD_MODEL,
@@ -3260,6 +3269,31 @@ class Operations:
         """
         return self._operate(WHO_SAW, locals())
 
+    def why(
+        self,
+        name: str,
+        *,
+        replay: bool = False,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> WhyAnswer:
+        """Show why a memory, a hit or a receipt says what it says: the whole way back to entries and their authors.
+
+        Of a memory: what it was made of, the decisions about it (priority, standing, proposals, approvals, ends)
+        and its relations. Of a receipt: who asked what, by which recipe and model, each hit with its scores and
+        what it was made of. With `replay`, the recall of the receipt is run again, and the answer says which hits
+        changed and why. A token of role AGENT or LEAD sees the messages that it may read or that it was given;
+        `hidden` counts the others.
+
+        Args:
+            name: Receipt, id of an entry, document write, rule or lesson, `drawer:ID`, `fact:ID`, or a place in a
+                document, `<owner>/<file>:<line>` as in a hit.
+            replay: Run the recall of the receipt again and compare the hits.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(WHY, locals())
+
     def notices(
         self,
         *,
@@ -3434,4 +3468,5 @@ class AsyncOperations:
     prove_entry = _awaited(Operations.prove_entry)
     show_lineage = _awaited(Operations.show_lineage)
     who_saw = _awaited(Operations.who_saw)
+    why = _awaited(Operations.why)
     notices = _awaited(Operations.notices)

@@ -202,7 +202,9 @@ class RecallService:
         answered = await self.answer(principal, request)
         return answered.response.model_copy(update={"receipt": self.record(answered, None)})
 
-    async def answer(self, principal: Principal, request: RecallRequest, near: int = 0) -> AnsweredRecall:
+    async def answer(
+        self, principal: Principal, request: RecallRequest, near: int = 0, now_ms: int | None = None
+    ) -> AnsweredRecall:
         """The memories in scope that answer the request's query best; not recorded yet.
 
         Args:
@@ -210,6 +212,7 @@ class RecallService:
             request: The request.
             near: Entries that are wanted even without evidence, the nearest ones; it takes the place of ``k`` if it is more.
                 Repeats among them are not folded into one. No other kind is searched then.
+            now_ms: The time from which ages and relative dates count, milliseconds since 1970-01-01; None for now.
 
         Raises:
             NotAllowed: If the token may not see the workspace or scope.
@@ -252,7 +255,7 @@ class RecallService:
                 embedding.cancel()
         floor = await self._floors.of(workspace_id) if injects else None
         await refuse_unknown(self._views, principal, request, index)
-        now_ms = to_ms(self._clock())
+        now_ms = to_ms(self._clock()) if now_ms is None else now_ms
         asked_ms = now_ms if request.asked_at is None else request.asked_ms
         day = None if asked_ms is None else asked_ms // DAY_MS
         found = NOTHING_FOUND

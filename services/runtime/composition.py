@@ -57,7 +57,7 @@ from ..journal.intake.append import Journal
 from ..journal.publishing import Writer
 from ..learning import proposals
 from ..learning import use_cases as learning
-from ..lineage import notices
+from ..lineage import notices, why
 from ..lineage import use_cases as lineage
 from ..lineage.held import Writes
 from ..lineage.notices import Notices
@@ -139,6 +139,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     retention.ANSWERS,
     lineage.ANSWERS,
     notices.ANSWERS,
+    why.ANSWERS,
     documents.ANSWERS,
     document_reading.ANSWERS,
     block.ANSWERS,

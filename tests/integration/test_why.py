@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from support.stack import Stack
 
+from crew_journal.schemas.core.errors import NotFound
 from crew_journal.schemas.core.principal import Role
-from crew_journal.services.client import CrewJournalError
 
 WORDS = ("pump", "valve", "boiler", "ledger", "harbour", "crane", "permit", "orchard", "kiln", "winch")
 
@@ -51,8 +51,10 @@ async def test_why_of_every_hit_leads_to_roots_and_authors(stack: Stack) -> None
             query = f"who keeps the {' and the '.join(rng.sample(WORDS, 2))}?"
             found = await ada.recall(query, k=20, min_seq=seq)
             assert found.receipt is not None
-            of_receipt = await ada.why(found.receipt)
+            of_ada = await ada.why(found.receipt)
+            of_receipt = await owner.why(found.receipt, workspace_id="whys")
             assert [hit.id for hit in of_receipt.hits] == [_id_of(hit) for hit in found.hits]
+            assert all(hit.roots and not hit.gone for hit in of_ada.hits)
             for hit in of_receipt.hits:
                 explained += 1
                 kinds.add(hit.kind)
@@ -110,6 +112,5 @@ async def test_why_of_another_agents_memory_is_not_found(stack: Stack) -> None:
         assert found.receipt is not None
         assert (await of_ada.why(found.receipt)).kind == "receipt"
         for name in (note.entry_id, found.receipt, written.write_id, "a-ada/AGENT.md:1", "j_unknown"):
-            with pytest.raises(CrewJournalError) as refused:
+            with pytest.raises(NotFound):
                 await of_eve.why(name)
-            assert refused.value.status == 404

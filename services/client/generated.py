@@ -248,11 +248,13 @@ from ...schemas.recall.operations import (
     RECALL_BRIEF,
     RECEIPT,
     RENDER,
+    RUN_EXPECTATIONS,
     USED,
     BriefAnswer,
     RecallAnswer,
     ReceiptAnswer,
     RenderAnswer,
+    RunExpectationsAnswer,
     UsedAnswer,
 )
 from ...schemas.relations.operations import GRAPH, RELATE, UNRELATE, GraphAnswer, RelationAnswer
@@ -465,6 +467,27 @@ class Operations:
             receipt: The receipt of the recall.
         """
         return self._operate(RECEIPT, locals())
+
+    def run_expectations(
+        self,
+        *,
+        expectations: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RunExpectationsAnswer:
+        """Run expectations: recalls with what they must and must not return.
+
+        Without `expectations`, those of the workspace are run (setting `expectations`), which also decide whether
+        an embedding model may be activated.
+
+        Args:
+            expectations: Name → expectation; the workspace's if absent.
+            model: Embedding model to try; the workspace's active one if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(RUN_EXPECTATIONS, locals())
 
     def publish_entry(
         self,
@@ -1578,6 +1601,7 @@ class Operations:
         context_system_tokens: int | None = None,
         remembered_tokens: int | None = None,
         salience_weights: Mapping[str, Any] | None = None,
+        expectations: Mapping[str, Any] | None = None,
         episodic_ttl_hours: float | None = None,
         reset: Sequence[
             Literal[
@@ -1590,6 +1614,7 @@ class Operations:
                 "context_system_tokens",
                 "remembered_tokens",
                 "salience_weights",
+                "expectations",
                 "episodic_ttl_hours",
             ]
         ] = (),
@@ -1613,6 +1638,9 @@ class Operations:
             remembered_tokens: Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default.
             salience_weights: Salience weights that override the node's: relevance, recency, confidence, usage,
                 freshness, and half_life_hours of recency.
+            expectations: What recalls must and must not return (`crew-journal test FILE --save`), a JSON object:
+                name → expectation. An embedding model that does not meet them is not activated without force and a
+                reason.
             episodic_ttl_hours: Hours for which queries return an episode.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
@@ -3339,6 +3367,7 @@ class AsyncOperations:
     recall_brief = _awaited(Operations.recall_brief)
     used = _awaited(Operations.used)
     receipt = _awaited(Operations.receipt)
+    run_expectations = _awaited(Operations.run_expectations)
     publish_entry = _awaited(Operations.publish_entry)
     conversation_search = _awaited(Operations.conversation_search)
     remember = _awaited(Operations.remember)

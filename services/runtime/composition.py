@@ -73,7 +73,7 @@ from ..operators.use_cases import Operators
 from ..palace import filing, reading, tunnels
 from ..palace.searching import DrawerSearch
 from ..parts import Parts
-from ..recall import receipts
+from ..recall import expectations, receipts
 from ..recall import use_cases as recalls
 from ..recall.calibration import Calibrations
 from ..recall.recall import RecallService, no_receipts
@@ -110,6 +110,7 @@ async def start_http(parts: Parts, services: AppServices, settings: Settings) ->
 
 FAMILIES: Final[tuple[Answers, ...]] = (
     recalls.ANSWERS,
+    expectations.ANSWERS,
     receipts.ANSWERS,
     remembering.ANSWERS,
     health.ANSWERS,

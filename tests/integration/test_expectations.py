@@ -1,0 +1,60 @@
+"""What a workspace expects of recalls: red, green and silent; a red one stops the activation of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from support.cli import run
+from support.stack import Stack
+
+from crew_journal.schemas.core.errors import CrewJournalError, ExpectationsNotMet
+from crew_journal.schemas.core.expectations import Expectation, unmet
+from crew_journal.schemas.core.principal import Role
+
+
+@pytest.mark.parametrize(
+    ("expected", "hits", "problems"),
+    [
+        ({"must_contain": ["Red  crane"]}, ["the red crane\na-ada/AGENT.md"], ()),
+        ({"must_contain": ["a-ada/AGENT.md"]}, ["the red crane\na-ada/AGENT.md"], ()),
+        ({"must_contain": ["blue"]}, ["the red crane"], ("no hit contains 'blue'",)),
+        ({"must_not_contain": ["crane"]}, ["a", "the CRANE"], ("hit 2 contains 'crane'",)),
+        ({"must_be_silent": True}, [], ()),
+        ({"must_be_silent": True}, ["a"], ("must be silent, but there are 1 hits",)),
+    ],
+)
+def test_expectation_is_met_by_words_and_keys(expected: dict, hits: list[str], problems: tuple[str, ...]) -> None:  # type: ignore[type-arg]
+    assert unmet(Expectation(query="q", **expected), hits) == problems
+
+
+async def test_expectations_of_workspace_are_met_or_name_what_does_not_hold(stack: Stack) -> None:
+    token = (await stack.token(Role.AGENT, "expects", agent="ada", crew="red")).plaintext
+    async with stack.client(token) as ada, stack.client() as owner:
+        done = await ada.remember("The crane of the harbour is painted red")
+        await ada.recall("crane", min_seq=done.seq)
+        given = {
+            "colour": {"query": "which colour has the crane of the harbour?", "must_contain": ["painted red"]},
+            "none": {"query": "who feeds the quaggas at night?", "must_be_silent": True},
+            "wrong": {
+                "query": "crane of the harbour",
+                "mode": "search",
+                "must_not_contain": ["harbour"],
+                "scope": "own",
+                "agent_id": "ada",
+            },
+        }
+        answer = await owner.run_expectations(expectations=given, workspace_id="expects")
+        assert {result.name: result.met for result in answer.results} == {"colour": True, "none": True, "wrong": False}
+        assert answer.results[2].problems == ("hit 1 contains 'harbour'",)
+        with pytest.raises(CrewJournalError, match=r"expectations\.colour\.querry"):
+            await owner.run_expectations(expectations={"colour": {"querry": "x"}}, workspace_id="expects")
+        with pytest.raises(CrewJournalError, match="must_be_silent contradicts"):
+            await owner.configure_workspace(
+                expectations={"a": {"query": "x", "must_be_silent": True, "must_contain": ["y"]}},
+                workspace_id="expects",
+            )
+        stored = await owner.configure_workspace(expectations=given, workspace_id="expects")
+        again = await owner.run_expectations(workspace_id="expects", min_seq=stored.view_seq)
+        assert (again.passed, again.failed) == (2, 1)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, StrictBool, StrictInt, field_validator
 
+from ..access.tables import NUDGES_PROJECTION
 from ..core.entry import Id
 from ..core.limits import COLLECTED_MOST, RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
 from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 from ..core.timestamps import parse_ts, to_ms
+from ..entries.tables import ENTRIES_PROJECTION
 from ..standing.operations import Standing
 from ..texts import TEXT_KINDS
 from .events import HIT_ID_CHARS
@@ -578,6 +580,7 @@ RUN_EXPECTATIONS: Final = Operation(
     route="POST /v1/admin/expectations/run",
     effect=Effect.READS,
     access=Access.ADMINISTRATOR,
+    views=(NUDGES_PROJECTION, ENTRIES_PROJECTION),
     errors=(404,),
 )
 OPERATIONS: Final = (RECALL, RENDER, RECALL_BRIEF, USED, RECEIPT, RUN_EXPECTATIONS)

@@ -211,7 +211,7 @@ class Whys:
             for relation, other, weight, state, reason in rows
         ]
 
-    def _hits(self, trace: Trace, workspace_id: str, may_read: _MayRead, texts: Sequence[_Text]) -> list[WhyHit]:
+    def _hits(self, trace: Trace, workspace_id: str, may_read: _MayRead, texts: Sequence[_ReceiptText]) -> list[WhyHit]:
         """The hits of a receipt, each with the roots that it was made of."""
         of_places = {
             text.id: self._ids(trace, workspace_id, text.id)
@@ -289,7 +289,7 @@ class Whys:
         )
 
     def _changes(
-        self, workspace_id: str, searched: MemorySearched, before: Sequence[_Text], after: RecallAnswer
+        self, workspace_id: str, searched: MemorySearched, before: Sequence[_ReceiptText], after: RecallAnswer
     ) -> list[ChangedHit]:
         trace = Trace(self._views, workspace_id)
         old = {text.id: (rank, text) for rank, text in enumerate(before)}
@@ -368,7 +368,7 @@ class _MayRead:
         self._known.update((str(row[0]), True) for row in rows)
 
 
-class _Text(NamedTuple):
+class _ReceiptText(NamedTuple):
     """A text that a receipt names."""
 
     rank: int
@@ -379,25 +379,27 @@ class _Text(NamedTuple):
     confidence: float | None
 
 
-def _texts_of(entry_type: str, payload: Mapping[str, Any]) -> list[_Text]:
+def _texts_of(entry_type: str, payload: Mapping[str, Any]) -> list[_ReceiptText]:
     """The texts of a receipt in their order."""
     if entry_type == MemoryGiven.ENTRY_TYPE:
         given = MemoryGiven.model_validate(payload)
-        return [_Text(rank, text.kind, text.id, text.entry_ids, None, None) for rank, text in enumerate(given.texts)]
+        return [
+            _ReceiptText(rank, text.kind, text.id, text.entry_ids, None, None) for rank, text in enumerate(given.texts)
+        ]
     searched = MemorySearched.model_validate(payload)
     figures = zip_longest(searched.hit_ids, searched.scores, searched.confidences)
     texts = [
-        _Text(0, "entry", str(entry_id), (str(entry_id),), score, confidence)
+        _ReceiptText(0, "entry", str(entry_id), (str(entry_id),), score, confidence)
         for entry_id, score, confidence in islice(figures, len(searched.hit_ids))
     ]
     for text in sorted(searched.texts, key=lambda text: text.rank):
         made_of = () if text.entry_id is None else (text.entry_id,)
-        texts.insert(text.rank, _Text(0, text.kind, text.id, made_of, text.confidence, text.confidence))
-    texts += [_Text(0, DOCUMENT, piece, (), None, None) for piece in searched.chunks]
+        texts.insert(text.rank, _ReceiptText(0, text.kind, text.id, made_of, text.confidence, text.confidence))
+    texts += [_ReceiptText(0, DOCUMENT, piece, (), None, None) for piece in searched.chunks]
     return [text._replace(rank=rank) for rank, text in enumerate(texts)]
 
 
-def _names_of(text: _Text) -> tuple[str, ...]:
+def _names_of(text: _ReceiptText) -> tuple[str, ...]:
     named = {"drawer": named_drawer, "fact": named_fact}.get(text.kind)
     return (*text.made_of, text.id) if named is None else (*text.made_of, named(text.id))
 

@@ -270,7 +270,8 @@ class BrokerSettings(BaseModel, use_attribute_docstrings=True):
     """Settings of the broker."""
 
     nats: str | None = None
-    """URL of a broker of your own. If absent, the node starts and supervises one."""
+    """URL of a broker of your own, or the URLs of the servers of a cluster with commas between them. If absent, the node
+    starts and supervises one."""
     nats_user: str | None = Field(default=None, repr=False)
     """User at that broker. Without a password, the user is sent as a token."""
     nats_password: str | None = Field(default=None, repr=False)
@@ -279,8 +280,10 @@ class BrokerSettings(BaseModel, use_attribute_docstrings=True):
     """Path of the nats-server binary to start; 2.10 or newer."""
     durability: Durability = "durable"
     """`durable`: flushed to disk before each acknowledgement. `interval`: flushed every 250 ms."""
-    replicas: int = Field(default=1, ge=1, le=5)
-    """Replicas of the streams, 1 to 5. More than 1 needs a clustered broker of your own."""
+    replicas: Annotated[int | None, Env(default="those of the existing streams, else 1")] = Field(
+        default=None, ge=1, le=5
+    )
+    """Replicas of the streams, 1 to 5. More than 1 needs a cluster of your own ([cluster.md](cluster.md))."""
 
     @model_validator(mode="before")
     @classmethod

@@ -245,7 +245,7 @@ class LiveFeed:
     """Feeds one handler from a durable consumer.
 
     Args:
-        nats_url: ``nats://HOST:PORT``.
+        nats_url: ``nats://HOST:PORT``; several servers of a cluster are separated by commas.
         user: User at the broker, None if the broker requires no user.
         password: Its password; without one the user is a token.
         handler: Takes a batch and returns after its commit. Any exception counts as a fault of the environment, and the
@@ -284,7 +284,7 @@ class LiveFeed:
         self._batch_wait_s = batch_wait_s
         self._pulls: Pulls | None = None
         self._broker = NatsBroker(
-            nats_url,
+            nats_url.split(","),
             security=_security(user, password),
             name=f"feed {durable}",
             max_reconnect_attempts=-1,  # if nats-py gave up, FastStream's loop would spin

@@ -1,4 +1,4 @@
-"""Splits the URL of an external broker into address, user and password.
+"""Splits the URL of an external broker, or the URLs of the servers of a cluster, into address, user and password.
 
 Addresses are printed and logged. Invariant: ``BrokerAddress.url`` holds neither user nor password, and no error quotes
 the submitted URL.
@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 SCHEMES: Final = ("nats", "tls")
 DEFAULT_PORT: Final = 4222
-_FORM: Final = "nats://HOST:PORT or tls://HOST:PORT"
+_FORM: Final = "nats://HOST:PORT or tls://HOST:PORT, with commas between the servers of a cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class BrokerAddress:
     """Address of a broker and the credentials to connect with.
 
     Attributes:
-        url: ``nats://HOST:PORT`` or ``tls://HOST:PORT``.
+        url: ``nats://HOST:PORT`` or ``tls://HOST:PORT``; the servers of a cluster are separated by commas.
         user: User from the URL, percent-decoded; sent as a token if there is no password. None if absent.
         password: Password from the URL, percent-decoded.
     """
@@ -31,11 +31,22 @@ class BrokerAddress:
 
 
 def broker_address(text: str) -> BrokerAddress:
-    """Parse a URL; the default scheme is ``nats://``, the default port 4222.
+    """Parse URLs separated by commas; the default scheme is ``nats://``, the default port 4222.
+
+    User and password may be given once or with each server.
 
     Raises:
-        ValueError: If the URL is not valid. The message quotes only the scheme of the URL.
+        ValueError: If a URL is not valid, or the servers have different credentials. The message quotes only the scheme.
     """
+    servers = [_server(part) for part in text.split(",")]
+    named = {(server.user, server.password) for server in servers if server.user is not None}
+    if len(named) > 1:
+        raise ValueError("names different users for the servers of one cluster: give the same user, or give it once")
+    user, password = next(iter(named), (None, None))
+    return BrokerAddress(",".join(server.url for server in servers), user, password)
+
+
+def _server(text: str) -> BrokerAddress:
     written = text.strip()
     prefix, separator, _ = written.partition("://")
     scheme = prefix.lower() if separator else SCHEMES[0]
@@ -55,7 +66,7 @@ def broker_address(text: str) -> BrokerAddress:
 
 
 def _malformed() -> str:
-    return f"is not {_FORM}; in user and password write / ? # @ : % as %2F %3F %23 %40 %3A %25"
+    return f"is not {_FORM}; in user and password write / ? # @ : % , as %2F %3F %23 %40 %3A %25 %2C"
 
 
 def _decoded(text: str | None) -> str | None:

@@ -42,7 +42,13 @@ def up(
     http: Annotated[str | None, Option("--http", help="HOST:PORT; port 0 picks one. [default: 127.0.0.1:9119]")] = None,
     nats: Annotated[
         str | None,
-        Option("--nats", help="URL of a broker of your own, instead of a managed one: nats:// or tls://HOST:PORT."),
+        Option(
+            "--nats",
+            help="URL of a broker of your own, with commas between the servers of a cluster.",
+        ),
+    ] = None,
+    replicas: Annotated[
+        int | None, Option("--replicas", help="Copies of the streams in a cluster. [default: as they are, else 1]")
     ] = None,
     durability: Annotated[
         str | None,
@@ -72,6 +78,7 @@ def up(
             data_dir=folder,
             http=http,
             nats=nats,
+            replicas=replicas,
             durability=durability,
             embedder=embedder,
             anchors=os.pathsep.join(anchor) if anchor else None,

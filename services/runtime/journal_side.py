@@ -6,7 +6,7 @@ Invariant: when ``JournalSide.start`` returns, the views have caught up with the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,7 +21,7 @@ from ..desk import Caller
 from ..journal.broker.broker import ManagedBroker
 from ..journal.broker.connection import BrokerConnection, connect
 from ..journal.broker.nats_binary import find_nats_server
-from ..journal.broker.streams import declare_streams
+from ..journal.broker.streams import DeclaredStreams, declare_streams
 from ..journal.intake.secrets import MODE_OF_SETTING
 from ..journal.publishing import Writer
 from ..journal.watch import Canary, GapWatch, Heartbeat, StallWatch, StreamWatch, Watch, disk_trouble
@@ -87,6 +87,19 @@ async def open_link(
     return BrokerLink(broker, broker.url, broker.user, broker.password)
 
 
+def broker_promises(streams: DeclaredStreams) -> Iterator[str]:
+    """What a broker that the node does not manage keeps, and what only its operator knows."""
+    if streams.copies:
+        yield "journal: " + ", ".join(f"{server} {state}" for server, state in streams.copies.items())
+        survived = (streams.replicas - 1) // 2
+        yield (
+            f"an acknowledged entry survives the loss of {survived} of these servers; what a crash of all at once loses "
+            "depends on their sync_interval"
+        )
+    else:
+        yield "journal: one copy; what a crash of its server loses depends on its sync_interval (nats-server: 2 minutes)"
+
+
 ANSWERS: Final[Answers] = ((BROKER, BrokerLink.answer),)
 
 
@@ -134,6 +147,9 @@ class JournalSide:
         broker = link.managed
         client = await link.connect(stack, "crew-journal writer")
         streams = await declare_streams(client, replicas=settings.replicas)
+        if settings.nats is not None:
+            for line in broker_promises(streams):
+                say(line)
         durable = broker is not None and broker.durability == "durable"
         writer = Writer(
             client,

@@ -6,7 +6,7 @@ import pytest
 from click import BadParameter
 from pydantic import ValidationError
 
-from crew_journal.schemas.core.broker_address import broker_address
+from crew_journal.schemas.core.broker_address import BrokerAddress, broker_address
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.cli.options import settings_from
 
@@ -51,7 +51,6 @@ def test_a_url_is_taken_apart(written: str, url: str, user: str | None, password
         "nats://cj:12/hunter2pw@h:1",
         "nats://cj:12#hunter2pw@h:1",
         "nats://:hunter2pw@h:1",
-        "nats://cj:hunter2pw@h:1,nats://cj:hunter2pw@i:1",
         "nats://cj:hunter2pw@h:99999",
         "hunter2pw@x://h",
     ],
@@ -83,3 +82,13 @@ def test_the_environment_may_hold_the_url_or_user_and_password_but_not_both(monk
     assert SECRET not in refused.value.message
     monkeypatch.setenv("CREW_JOURNAL_NATS", "nats://h:1")
     assert (Settings().nats, Settings().nats_user) == ("nats://h:1", "other")
+
+
+def test_servers_of_a_cluster_are_separated_by_commas_and_share_a_user() -> None:
+    found = broker_address("nats://ada:pw@a, b:4333,tls://c")
+    assert found == BrokerAddress("nats://a:4222,nats://b:4333,tls://c:4222", "ada", "pw")
+
+
+def test_servers_of_a_cluster_with_different_users_are_refused() -> None:
+    with pytest.raises(ValueError, match="different users"):
+        broker_address("nats://ada:pw@a,nats://eve:pw@b")

@@ -104,7 +104,7 @@ def test_options_count_before_the_environment_the_context_and_the_file(
     assert found["embedder"] == ("none", "[settings] of the file")
     assert found["workspace"] == ("acme", "context work")
     assert found["token"] == ("(set)", "context work")
-    assert found["replicas"] == ("1", "default")
+    assert found["replicas"] == (None, "default")
     monkeypatch.setenv("CREW_JOURNAL_EMBEDDER", "minilm")
     monkeypatch.setenv("CREW_JOURNAL_DATA_DIR", str(config.parent))
     found = origins()

@@ -337,7 +337,7 @@ async def connect(
     """A connection that reconnects for ever; the first connect fails at once if the server refuses the credentials.
 
     Args:
-        url: ``nats://HOST:PORT``.
+        url: ``nats://HOST:PORT``; several servers of a cluster are separated by commas.
         user: User, None if the broker requires no user.
         password: Password; without one the user is a token.
         name: Shown by the broker's monitoring and in our logs.
@@ -354,7 +354,7 @@ async def connect(
         client = BrokerConnection(name, clock)
         try:
             await client.connect(
-                url,
+                url.split(","),  # in an order by chance: another attempt may try another server
                 user=None if password is None else user,
                 password=password,
                 token=user if password is None else None,

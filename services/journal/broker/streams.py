@@ -8,7 +8,7 @@ loss has the declared value; a difference that cannot be repaired without data l
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -50,6 +50,7 @@ class DeclaredStreams:
         last_seq: Last sequence of JOURNAL.
         first_seq: First sequence of JOURNAL.
         made: ``made_at`` of JOURNAL.
+        copies: Server of a cluster → state of its copy of JOURNAL; empty outside a cluster.
     """
 
     atomic: bool
@@ -57,6 +58,7 @@ class DeclaredStreams:
     first_seq: int
     last_seq: int
     made: str
+    copies: Mapping[str, str] = field(default_factory=dict)
 
 
 _KEPT_FOR_EVER: Final[dict[str, Any]] = {
@@ -107,12 +109,15 @@ def stream_configs(*, replicas: int, atomic: bool) -> list[dict[str, Any]]:
     ]
 
 
-async def declare_streams(client: Client, *, replicas: int = 1, atomic: bool | None = None) -> DeclaredStreams:
+async def declare_streams(
+    client: Client, *, replicas: int | None = None, atomic: bool | None = None
+) -> DeclaredStreams:
     """Create missing streams, repair what can be repaired, and read everything back; safe to repeat.
 
     Args:
         client: A connection of the service.
-        replicas: Copies in a cluster.
+        replicas: Copies in a cluster; None keeps those of existing streams, so that a start without the setting does not
+            remove copies.
         atomic: False disables atomic batches; None decides by the server's version.
 
     Raises:
@@ -127,6 +132,9 @@ async def declare_streams(client: Client, *, replicas: int = 1, atomic: bool | N
             hint="use nats-server 2.10 or newer; older ones ignore consumer filters silently",
         )
     wanted = atomic is not False and (version.major, version.minor, version.patch) >= ATOMIC_BATCH_VERSION
+    if replicas is None:
+        known = await stream_info(client, JOURNAL_STREAM)
+        replicas = 1 if known is None else int(known["config"].get("num_replicas", 1))
     journal, *_ = [await _declare(client, config) for config in stream_configs(replicas=replicas, atomic=wanted)]
     return DeclaredStreams(
         atomic=atomic is not False and bool(journal["config"].get("allow_atomic")),
@@ -134,6 +142,7 @@ async def declare_streams(client: Client, *, replicas: int = 1, atomic: bool | N
         first_seq=int(journal["state"]["first_seq"]),
         last_seq=int(journal["state"]["last_seq"]),
         made=made_at(journal),
+        copies=stream_copies(journal),
     )
 
 
@@ -207,11 +216,28 @@ def _raise_refusal(name: str, answer: Mapping[str, Any]) -> None:
     raise BrokerError(text, hint="does the user have the rights, and the account JetStream and space?")
 
 
-async def stream_figures(client: Client) -> dict[str, int]:
-    """Last and first sequence, messages and bytes of JOURNAL, for ``status``; raises as ``stream_info``."""
-    state = ((await stream_info(client, JOURNAL_STREAM)) or {}).get("state", {})
+async def stream_figures(client: Client) -> dict[str, Any]:
+    """Last and first sequence, messages and bytes of JOURNAL, and the copies in a cluster; raises as ``stream_info``."""
+    info = (await stream_info(client, JOURNAL_STREAM)) or {}
+    state, copies = info.get("state", {}), stream_copies(info)
     names = {"head": "last_seq", "first": "first_seq", "messages": "messages", "bytes": "bytes"}
-    return {name: int(state.get(key, 0)) for name, key in names.items()}
+    figures = {name: int(state.get(key, 0)) for name, key in names.items()}
+    return {**figures, "copies": copies} if copies else figures
+
+
+def stream_copies(info: Mapping[str, Any]) -> dict[str, str]:
+    """The servers that hold a copy of a stream, with ``leads``, ``current``, ``offline`` or ``N messages behind``."""
+    cluster = info.get("cluster") or {}
+    if int(info.get("config", {}).get("num_replicas", 1)) == 1 or not cluster:
+        return {}
+    leader = {cluster["leader"]: "leads"} if cluster.get("leader") else {}
+    return leader | {peer["name"]: _state_of(peer) for peer in cluster.get("replicas") or ()}
+
+
+def _state_of(peer: Mapping[str, Any]) -> str:
+    if peer.get("offline"):
+        return "offline"
+    return "current" if peer.get("current") else f"{int(peer.get('lag', 0)):,} messages behind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +276,7 @@ async def stream_gaps(client: Client, *, details: bool = True) -> StreamGaps:
 
 async def stream_head(client: Client) -> int:
     """Last sequence of JOURNAL; raises as ``stream_info`` does."""
-    return (await stream_figures(client))["head"]
+    return int((await stream_figures(client))["head"])
 
 
 async def stream_info(client: Client, name: str, params: Mapping[str, Any] | None = None) -> dict[str, Any] | None:

@@ -273,6 +273,7 @@ TOOLSETS: Final[dict[str, tuple[Tool, ...]]] = {
         Tool("graph", "graph", "Show the entries related to an entry."),
         Tool("used", "used", "Report which hits of a recall were used."),
         Tool("receipt", "receipt", "Show what a recall returned."),
+        Tool("why", "why", "Show what a memory or a receipt's hits were made of, by whom.", ("name",)),
         Tool(
             "lesson_add",
             "add_lesson",

@@ -170,6 +170,13 @@ class ModelNotFilled(CrewJournalError):
     status = 409
 
 
+class ExpectationsNotMet(CrewJournalError):
+    """A recall would not return what the workspace expects."""
+
+    title = "Expectations are not met"
+    status = 409
+
+
 class RefusedByOneView(CrewJournalError):
     """Only one view failed to fold the event; publishing it again would apply it twice to the others."""
 

@@ -85,6 +85,11 @@ class WorkspaceSettings(BaseModel, defer_build=True):
         description="Salience weights that override the node's: relevance, recency, confidence, usage, freshness, and "
         "half_life_hours of recency.",
     )
+    expectations: dict[str, Any] | None = Field(
+        default=None,
+        description="What recalls must and must not return (`crew-journal test FILE --save`), a JSON object: name → "
+        "expectation. An embedding model that does not meet them is not activated without force and a reason.",
+    )
     episodic_ttl_hours: float | None = Field(
         default=None,
         gt=0.0,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, StrictBool
 
 from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 from ..documents.tables import DOCUMENTS_PROJECTION
 from ..entries.tables import ENTRIES_PROJECTION
+from ..recall.events import HIT_ID_CHARS
+from ..recall.tables import RECEIPTS_PROJECTION
+from ..relations.tables import RELATIONS_PROJECTION
+from ..standing.operations import Standing
+from ..standing.tables import STANDINGS_PROJECTION
 from .rules import Why
 from .tables import LINEAGE_PROJECTION
 
@@ -117,6 +122,129 @@ class WhoSawAnswer(Answer):
     view_seq: int
 
 
+class WhyRequest(Request):
+    """Show why a memory, a hit or a receipt says what it says: the whole way back to entries and their authors.
+
+    Of a memory: what it was made of, the decisions about it (priority, standing, proposals, approvals, ends) and its
+    relations. Of a receipt: who asked what, by which recipe and model, each hit with its scores and what it was made of.
+    With `replay`, the recall of the receipt is run again, and the answer says which hits changed and why.
+
+    A token of role AGENT or LEAD sees the messages that it may read or that it was given; `hidden` counts the others.
+    """
+
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=HIT_ID_CHARS,
+            description="Receipt, id of an entry, document write, rule or lesson, `drawer:ID`, `fact:ID`, or a place in a "
+            "document, `<owner>/<file>:<line>` as in a hit.",
+            examples=["r_0190…"],
+        ),
+    ]
+    replay: StrictBool = Field(default=False, description="Run the recall of the receipt again and compare the hits.")
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class WhyMessage(Answer):
+    """An entry or document write, and what it says; ``payload`` is that of the service's own entries, else empty."""
+
+    entry_id: str
+    seq: int
+    ts: str
+    what: str
+    author: str
+    summary: str
+    payload: dict[str, Any]
+
+
+class WhyRelation(Answer):
+    """A relation of the memory to another entry."""
+
+    relation: str
+    other: str
+    weight: float
+    state: str
+    reason: str
+
+
+class WhyHit(Answer):
+    """A hit of a receipt; ``made_of`` are the roots: ids and authors of the first entries that it was made of.
+
+    ``gone`` is true if no message of it is left that the caller may see.
+    """
+
+    rank: int
+    kind: str
+    id: str
+    entry_id: str
+    score: float | None
+    confidence: float | None
+    summary: str
+    gone: bool
+    roots: tuple[str, ...]
+    authors: tuple[str, ...]
+
+
+class ChangedHit(Answer):
+    """A hit that differs between a receipt and its replay; ranks count from 0, null if it is not among the hits.
+
+    ``why``: ``erased``, ``archived``, ``retracted``, ``superseded``, ``contradicted``, ``corrected``, ``ended``,
+    ``deleted``, ``stale``, ``newer`` (written after the receipt), ``model`` (other or missing embedding model),
+    ``displaced`` (newer memories took its place), ``moved`` (others went or came), or ``ranking`` (priorities,
+    importance or relations changed). ``by`` is the memory that replaces or contradicts it.
+    """
+
+    id: str
+    kind: str
+    before: int | None
+    after: int | None
+    why: str
+    by: str | None = None
+
+
+class Replayed(Answer):
+    """A recall that was run again; ``same`` if all hits are the same in the same order.
+
+    ``exact`` is false if the receipt does not record all that was asked (it is older than this version): `k` is then the
+    number of its hits.
+    """
+
+    same: bool
+    exact: bool
+    recipe: str
+    model: str | None
+    model_before: str | None
+    hits: int
+    changed: tuple[ChangedHit, ...]
+
+
+class WhyAnswer(Answer):
+    """The answer; ``kind`` is ``receipt``, ``document``, ``drawer``, ``fact``, ``rule``, ``lesson`` or ``entry``.
+
+    ``messages`` are those of the memory itself, ``made_of`` as in ``show_lineage``, ``decisions`` the messages about it
+    and about its proposal, oldest first. ``asked`` and ``hits`` are those of a receipt. ``hidden`` counts messages that
+    the caller may not read.
+    """
+
+    name: str
+    kind: str
+    messages: tuple[WhyMessage, ...]
+    live_priority: str | None
+    standing: Standing | None
+    made_of: tuple[LineageStep, ...]
+    authors: tuple[str, ...]
+    decisions: tuple[WhyMessage, ...]
+    relations: tuple[WhyRelation, ...]
+    asked: dict[str, Any] | None
+    hits: tuple[WhyHit, ...]
+    replay: Replayed | None
+    hidden: int
+    truncated: bool
+    view_seq: int
+
+
 class NoticesRequest(Request):
     """Show which of the memories that a run was given no longer count; each notice is returned once.
 
@@ -171,6 +299,16 @@ WHO_SAW: Final = Operation(
     errors=(404,),
     command="who-saw",
 )
+WHY: Final = Operation(
+    name="why",
+    request=WhyRequest,
+    answer=WhyAnswer,
+    route="POST /v1/why",
+    effect=Effect.READS,
+    views=(*_VIEWS, RECEIPTS_PROJECTION, RELATIONS_PROJECTION, STANDINGS_PROJECTION),
+    errors=(404,),
+    command="why",
+)
 NOTICES: Final = Operation(
     name="notices",
     request=NoticesRequest,
@@ -182,4 +320,4 @@ NOTICES: Final = Operation(
     repeatable=False,
     command="notices",
 )
-OPERATIONS: Final = (SHOW_LINEAGE, WHO_SAW, NOTICES)
+OPERATIONS: Final = (SHOW_LINEAGE, WHO_SAW, WHY, NOTICES)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from ..core.entry import Id, Priority
 from ..core.payload import STORED, ControlPayload, EntryTypeInfo, PublisherKind
+from ..core.principal import Role
 
 HIT_ID_CHARS: Final = 700
 """Characters of the longest id of a hit: that of a document."""
@@ -40,6 +41,10 @@ def _is_empty(values: tuple[object, ...]) -> bool:
 
 def _is_none(value: object) -> bool:
     return value is None
+
+
+def _is_false(value: object) -> bool:
+    return value is False
 
 
 class MemoryReferenced(ControlPayload):
@@ -86,6 +91,33 @@ class SearchedText(BaseModel):
     rendered: bool = False
 
 
+class AskedRecall(BaseModel):
+    """What a recall asked for beside its query, scope and recipe; with it, the recall can be run again.
+
+    Attributes:
+        role: Role of the token that asked.
+        k: Number of hits.
+        kinds: Kinds of memory that were searched; None for all.
+        scope: The scope as the request named it; None if the role decided.
+        asked_at: Time of the question as the request named it; None for the time of the recall.
+        walk_depth: As the request named it.
+        collect: Whether the hits were collected for lists and totals.
+        max_tokens: Of the collected hits.
+    """
+
+    model_config = STORED
+    role: Role
+    k: int = Field(ge=1)
+    kinds: tuple[Annotated[str, StringConstraints(max_length=32)], ...] | None = Field(
+        default=None, max_length=32, exclude_if=_is_none
+    )
+    scope: Literal["own", "crew_shared", "workspace"] | None = Field(default=None, exclude_if=_is_none)
+    asked_at: str | None = Field(default=None, max_length=64, exclude_if=_is_none)
+    walk_depth: int | None = Field(default=None, exclude_if=_is_none)
+    collect: bool = Field(default=False, exclude_if=_is_false)
+    max_tokens: int | None = Field(default=None, exclude_if=_is_none)
+
+
 class MemorySearched(ControlPayload):
     """A recall was answered. The id of the entry is the receipt; agent and crew of the entry are the caller's.
 
@@ -107,6 +139,7 @@ class MemorySearched(ControlPayload):
         held: Further entries and document writes whose text was given: those that brought the lines of the returned pieces
             of documents, and what only filled a context.
         view_seq: Sequence of the views from which it was answered; None in older entries.
+        asked: What else was asked for; None in older entries and for searches that are not recalls.
     """
 
     ENTRY_TYPE = "memory.searched"
@@ -129,6 +162,7 @@ class MemorySearched(ControlPayload):
     texts: tuple[SearchedText, ...] = Field(default=(), max_length=100, exclude_if=_is_empty)
     held: tuple[Id, ...] = Field(default=(), max_length=MOST_FURTHER, exclude_if=_is_empty)
     view_seq: int | None = Field(default=None, ge=0, exclude_if=_is_none)
+    asked: AskedRecall | None = Field(default=None, exclude_if=_is_none)
 
 
 class NudgeOffered(ControlPayload):

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, StrictBool, StrictInt, field_validator
 
+from ..access.tables import NUDGES_PROJECTION
 from ..core.entry import Id
 from ..core.limits import COLLECTED_MOST, RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
-from ..core.operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
 from ..core.timestamps import parse_ts, to_ms
+from ..entries.tables import ENTRIES_PROJECTION
 from ..standing.operations import Standing
 from ..texts import TEXT_KINDS
 from .events import HIT_ID_CHARS
@@ -492,6 +494,43 @@ class ReceiptAnswer(Answer):
     used_at: str | None
 
 
+class RunExpectationsRequest(Request):
+    """Run expectations: recalls with what they must and must not return.
+
+    Without `expectations`, those of the workspace are run (setting `expectations`), which also decide whether an embedding
+    model may be activated.
+    """
+
+    expectations: dict[str, Any] | None = Field(
+        default=None, description="Name → expectation; the workspace's if absent.", examples=[None]
+    )
+    model: str | None = Field(
+        default=None, max_length=96, description="Embedding model to try; the workspace's active one if absent."
+    )
+    min_seq: MinSeq = None
+    workspace_id: Workspace = None
+
+
+class ExpectationResult(Answer):
+    """One expectation: whether it is met, what does not hold, and the texts of the hits, best first."""
+
+    name: str
+    query: str
+    met: bool
+    problems: tuple[str, ...]
+    hits: tuple[str, ...]
+    model: str | None
+
+
+class RunExpectationsAnswer(Answer):
+    """The results in the order of the expectations."""
+
+    workspace_id: str
+    results: tuple[ExpectationResult, ...]
+    passed: int
+    failed: int
+
+
 RECALL: Final = Operation(
     name="recall",
     request=RecallRequest,
@@ -534,4 +573,14 @@ RECEIPT: Final = Operation(
     errors=(404,),
     command="receipt",
 )
-OPERATIONS: Final = (RECALL, RENDER, RECALL_BRIEF, USED, RECEIPT)
+RUN_EXPECTATIONS: Final = Operation(
+    name="run_expectations",
+    request=RunExpectationsRequest,
+    answer=RunExpectationsAnswer,
+    route="POST /v1/admin/expectations/run",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    views=(NUDGES_PROJECTION, ENTRIES_PROJECTION),
+    errors=(404,),
+)
+OPERATIONS: Final = (RECALL, RENDER, RECALL_BRIEF, USED, RECEIPT, RUN_EXPECTATIONS)

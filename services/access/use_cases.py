@@ -26,6 +26,7 @@ from ..desk import Caller
 from ..documents.journal_store import Provision
 from ..index.unknown_names import refuse_unknown_workspace
 from ..node import Answers, Node
+from ..recall.expectations import expectations_of
 from ..registry import Registry
 from ..sweeps.scheduler import DueTick, publish_tick
 
@@ -320,6 +321,7 @@ def _check(settings: Mapping[str, Any]) -> None:
         InvalidRequest: If they are not valid.
     """
     chosen = WorkspaceSettings.of(settings)
+    expectations_of(chosen.expectations or {})
     try:
         Weights(**chosen.salience_weights or {})
     except (TypeError, ValueError) as error:

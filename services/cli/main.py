@@ -26,6 +26,7 @@ from .demo import demo
 from .embeddings import app as embeddings
 from .embeddings import embedder
 from .evaluate import evaluate, provider_parity
+from .expectations import run_expectations
 from .forgetting import forget
 from .importing.command import import_command
 from .journal import export, get, list_entries, publish, schema, tail
@@ -93,6 +94,7 @@ COMMANDS: Final[dict[str, Callable[..., int | None]]] = {
     "tail": tail,
     "recall": recall,
     "eval": evaluate,
+    "test": run_expectations,
     "schema": schema,
     "export": export,
     "mirror": mirror,

@@ -712,6 +712,61 @@ def _lineage(answer: Mapping[str, Any]) -> None:
     )
 
 
+def _why(answer: Mapping[str, Any]) -> None:
+    """A memory or receipt, then what it was made of, the decisions about it, hits, and the replay."""
+    for message in answer["messages"]:
+        print(
+            safe(f"{answer['kind']} {message['entry_id']}  {message['ts']}  {message['what']} by {message['author']}")
+        )
+        print(safe(f"  {message['summary']}"))
+    if answer["kind"] == "receipt":
+        asked = answer["asked"] or {}
+        names = ("query", "scope", "agent_id", "crew_id", "recipe", "model", "mode", "floor", "prompt", "view_seq")
+        print_pairs((name, asked[name]) for name in names if asked.get(name) is not None)
+        columns = ("kind", "id", "score", "confidence", "made of", "authors", "text")
+        rows = [
+            (
+                hit["kind"],
+                hit["id"],
+                _rounded(hit["score"]),
+                _rounded(hit["confidence"]),
+                "nothing left" if hit["gone"] else ", ".join(hit["roots"]),
+                ", ".join(hit["authors"]),
+                hit["summary"],
+            )
+            for hit in answer["hits"]
+        ]
+        print_table(columns, rows, right=("score", "confidence"), empty="it has no hits")
+    else:
+        print_pairs([("priority", answer["live_priority"])])
+        if (standing := answer["standing"]) is not None:
+            print_pairs([("standing", standing["state"])])
+    for step in answer["made_of"]:
+        known = (step["what"], step["author"], step["ts"], "root" if step["root"] else None)
+        line = f"{'  ' * step['depth']}{step['name']}  {step['how']} of {step['of']}"
+        print(safe(" ".join((line, *filter(None, known)))))
+    for decision in answer["decisions"]:
+        print(safe(f"decided {decision['ts']}  {decision['what']} by {decision['author']}: {decision['summary']}"))
+    for relation in answer["relations"]:
+        print(safe(f"{relation['relation']} {relation['other']}  {relation['weight']:.2f}  {relation['state']}"))
+    if answer["authors"]:
+        print_pairs([("authors", ", ".join(answer["authors"]))])
+    if answer["hidden"]:
+        say(f"{counted(answer['hidden'], 'message')} that this token may not read")
+    if (replay := answer["replay"]) is not None:
+        print("replay: same" if replay["same"] else f"replay: {counted(len(replay['changed']), 'hit')} changed")
+        for change in replay["changed"]:
+            by = f" by {change['by']}" if change["by"] else ""
+            ranks = f"{_place(change['before'])} → {_place(change['after'])}"
+            print(safe(f"  {change['kind']} {change['id']}  {ranks}  {change['why']}{by}"))
+        if not replay["exact"]:
+            say("the receipt is older than this version: k and kinds are not recorded in it")
+
+
+def _place(rank: int | None) -> str:
+    return "-" if rank is None else str(rank + 1)
+
+
 def _who_saw(answer: Mapping[str, Any]) -> None:
     columns = ("receipt", "time", "prompt", "holder", "run", "memories")
     rows = [
@@ -882,6 +937,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "show_lineage": _lineage,
     "who_saw": _who_saw,
     "notices": _notices,
+    "why": _why,
     "revoke_token": lambda it: say(f"token {safe(it['token_id'])} is revoked"),
     "nudges": _nudges,
     "workspaces": _workspaces,

@@ -151,7 +151,16 @@ from ...schemas.learning.operations import (
     ProposalExplained,
     ProposalsAnswer,
 )
-from ...schemas.lineage.operations import NOTICES, SHOW_LINEAGE, WHO_SAW, LineageAnswer, NoticesAnswer, WhoSawAnswer
+from ...schemas.lineage.operations import (
+    NOTICES,
+    SHOW_LINEAGE,
+    WHO_SAW,
+    WHY,
+    LineageAnswer,
+    NoticesAnswer,
+    WhoSawAnswer,
+    WhyAnswer,
+)
 from ...schemas.models.operations import (
     ACTIVATE_MODEL,
     ADD_MODEL,
@@ -239,11 +248,13 @@ from ...schemas.recall.operations import (
     RECALL_BRIEF,
     RECEIPT,
     RENDER,
+    RUN_EXPECTATIONS,
     USED,
     BriefAnswer,
     RecallAnswer,
     ReceiptAnswer,
     RenderAnswer,
+    RunExpectationsAnswer,
     UsedAnswer,
 )
 from ...schemas.relations.operations import GRAPH, RELATE, UNRELATE, GraphAnswer, RelationAnswer
@@ -456,6 +467,27 @@ class Operations:
             receipt: The receipt of the recall.
         """
         return self._operate(RECEIPT, locals())
+
+    def run_expectations(
+        self,
+        *,
+        expectations: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> RunExpectationsAnswer:
+        """Run expectations: recalls with what they must and must not return.
+
+        Without `expectations`, those of the workspace are run (setting `expectations`), which also decide whether
+        an embedding model may be activated.
+
+        Args:
+            expectations: Name → expectation; the workspace's if absent.
+            model: Embedding model to try; the workspace's active one if absent.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(RUN_EXPECTATIONS, locals())
 
     def publish_entry(
         self,
@@ -1569,6 +1601,7 @@ class Operations:
         context_system_tokens: int | None = None,
         remembered_tokens: int | None = None,
         salience_weights: Mapping[str, Any] | None = None,
+        expectations: Mapping[str, Any] | None = None,
         episodic_ttl_hours: float | None = None,
         reset: Sequence[
             Literal[
@@ -1581,6 +1614,7 @@ class Operations:
                 "context_system_tokens",
                 "remembered_tokens",
                 "salience_weights",
+                "expectations",
                 "episodic_ttl_hours",
             ]
         ] = (),
@@ -1604,6 +1638,9 @@ class Operations:
             remembered_tokens: Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default.
             salience_weights: Salience weights that override the node's: relevance, recency, confidence, usage,
                 freshness, and half_life_hours of recency.
+            expectations: What recalls must and must not return (`crew-journal test FILE --save`), a JSON object:
+                name → expectation. An embedding model that does not meet them is not activated without force and a
+                reason.
             episodic_ttl_hours: Hours for which queries return an episode.
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
@@ -3260,6 +3297,31 @@ class Operations:
         """
         return self._operate(WHO_SAW, locals())
 
+    def why(
+        self,
+        name: str,
+        *,
+        replay: bool = False,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> WhyAnswer:
+        """Show why a memory, a hit or a receipt says what it says: the whole way back to entries and their authors.
+
+        Of a memory: what it was made of, the decisions about it (priority, standing, proposals, approvals, ends)
+        and its relations. Of a receipt: who asked what, by which recipe and model, each hit with its scores and
+        what it was made of. With `replay`, the recall of the receipt is run again, and the answer says which hits
+        changed and why. A token of role AGENT or LEAD sees the messages that it may read or that it was given;
+        `hidden` counts the others.
+
+        Args:
+            name: Receipt, id of an entry, document write, rule or lesson, `drawer:ID`, `fact:ID`, or a place in a
+                document, `<owner>/<file>:<line>` as in a hit.
+            replay: Run the recall of the receipt again and compare the hits.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        return self._operate(WHY, locals())
+
     def notices(
         self,
         *,
@@ -3305,6 +3367,7 @@ class AsyncOperations:
     recall_brief = _awaited(Operations.recall_brief)
     used = _awaited(Operations.used)
     receipt = _awaited(Operations.receipt)
+    run_expectations = _awaited(Operations.run_expectations)
     publish_entry = _awaited(Operations.publish_entry)
     conversation_search = _awaited(Operations.conversation_search)
     remember = _awaited(Operations.remember)
@@ -3434,4 +3497,5 @@ class AsyncOperations:
     prove_entry = _awaited(Operations.prove_entry)
     show_lineage = _awaited(Operations.show_lineage)
     who_saw = _awaited(Operations.who_saw)
+    why = _awaited(Operations.why)
     notices = _awaited(Operations.notices)

@@ -24,7 +24,8 @@ _PIECES: Final = f"""WITH last AS (SELECT base_seq, seq FROM {VERSIONS} WHERE wo
     ORDER BY v.seq"""
 _LAST_LINE: Final = f"""SELECT max(last_line) FROM {CHUNK_TEXTS}
     WHERE workspace_id = ? AND owner = ? AND place = ? AND item = ? AND first_line = ?"""
-_NOW: Final = 2**62
+NOW: Final = 2**62
+"""A sequence after all others."""
 
 
 class Writes:
@@ -40,27 +41,27 @@ class Writes:
     def complete(self, workspace_id: str, payload: ReceiptPayload) -> ReceiptPayload:
         """The receipt with the writes of its documents; blocking."""
         if isinstance(payload, MemoryGiven):
-            until = payload.view_seq or _NOW
+            until = payload.view_seq or NOW
             texts = [
                 text
                 if text.kind != DOCUMENT
                 else text.model_copy(
-                    update={"entry_ids": tuple(self._of(workspace_id, text.id, None, until))[-MOST_HELD:]}
+                    update={"entry_ids": tuple(self.of(workspace_id, text.id, None, until))[-MOST_HELD:]}
                 )
                 for text in payload.texts
             ]
             return payload.model_copy(update={"texts": tuple(texts)})
         pieces = [*payload.chunks, *(text.id for text in payload.texts if text.kind == DOCUMENT)]
-        until = payload.view_seq or _NOW
+        until = payload.view_seq or NOW
         found: dict[str, None] = {}
         for piece in pieces:
             document, _, line = piece.rpartition(":")
             if line.isdecimal():
-                found.update(dict.fromkeys(self._of(workspace_id, document, int(line), until)))
+                found.update(dict.fromkeys(self.of(workspace_id, document, int(line), until)))
         return payload.model_copy(update={"held": (*payload.held, *found)[:MOST_FURTHER]})
 
-    def _of(self, workspace_id: str, document: str, first_line: int | None, until: int) -> Iterator[str]:
-        """The writes of a document ``<owner>/<label>``, or of its piece that begins at a line."""
+    def of(self, workspace_id: str, document: str, first_line: int | None, until: int) -> Iterator[str]:
+        """Blocking: the writes of a document ``<owner>/<label>``, or of its piece that begins at a line."""
         owner, _, label = document.partition("/")
         if (known := tier_of_label(label)) is None:
             return

@@ -78,7 +78,7 @@ class _Way:
     truncated: bool = False
 
 
-class _Trace:
+class Trace:
     """Reads one workspace; blocking."""
 
     def __init__(self, views: ViewReader, workspace_id: str) -> None:
@@ -210,7 +210,7 @@ class Lineages:
 
     def _show(self, workspace_id: str, name: str) -> LineageAnswer:
         view_seq = self._views.view_seq(LINEAGE_PROJECTION)
-        trace = _Trace(self._views, workspace_id)
+        trace = Trace(self._views, workspace_id)
         ids = trace.ids_of([name])[name]
         messages = sorted(trace.messages(ids).values(), key=lambda message: message.seq)
         up, down = trace.made_of(messages), trace.made_from(ids)
@@ -237,7 +237,7 @@ class Lineages:
 
     def _who_saw(self, workspace_id: str, name: str, *, of_person: bool) -> WhoSawAnswer:
         view_seq = self._views.view_seq(LINEAGE_PROJECTION)
-        trace = _Trace(self._views, workspace_id)
+        trace = Trace(self._views, workspace_id)
         ids = trace.of_person(name) if of_person else set(trace.ids_of([name])[name])
         held: dict[tuple[int, str, str], list[str]] = defaultdict(list)
         for seq, entry_id, holder, run in trace.rows(_GIVEN, ids):

@@ -45,6 +45,7 @@ from ...schemas.settings import EmbedderKind
 from ..desk import Caller
 from ..journal.intake.append import Journal
 from ..node import Answers, Node
+from ..recall.expectations import Expectations
 from ..recall.model_search import ModelComparison
 
 # Records as an event which model recall uses, so that it stays the same across restarts and nodes.
@@ -216,6 +217,7 @@ class EmbeddingModels:
         self._views = node.views
         self._embedders = node.embedders
         self._comparison = node.use(ModelComparison)
+        self._expectations = node.use(Expectations)
         self._figures = ModelFigures(node.views, node.embedders.wanted)
         self._one_at_a_time = asyncio.Lock()
 
@@ -294,6 +296,7 @@ class EmbeddingModels:
         Raises:
             NotFound: If the model cannot run here and has no vectors, or it was dropped.
             ModelNotFilled: If the model is a different one and entries lack its vectors, unless forced.
+            ExpectationsNotMet: If recalls would not return what a workspace expects, unless forced with a reason.
         """
         name = self.name_of(request.model)
         workspace_id = caller.workspace_or_all
@@ -307,6 +310,8 @@ class EmbeddingModels:
             former = active_in(await asyncio.to_thread(read_active_models, self._views), where)
             if former != name and not request.force:
                 await self._check_filled(name, workspace_id)
+            if former != name:
+                await self._check_expectations(name, workspace_id, request)
             if former is not None and former != name and await self._figures.state(former) == ModelState.ACTIVATED:
                 kept = EmbeddingsAdded(model=former, embedder=self._embedders.kind_of(former))
                 await self._record(caller, kept, f"Vectors of {former} go on being filled, to switch back to")
@@ -338,6 +343,11 @@ class EmbeddingModels:
                 hint=f'`embeddings add {name} --wait` fills it, or force it: --force, over HTTP "force": true',
                 field="model",
             )
+
+    async def _check_expectations(self, name: str, workspace_id: str | None, request: ops.ActivateModelRequest) -> None:
+        """Refuse a model with which recalls do not return what workspaces expect, unless forced with a reason."""
+        if not (request.force and request.reason.strip()):
+            await self._expectations.check(workspace_id, name)
 
     async def drop(self, caller: Caller, request: ops.DropModelRequest) -> ops.ModelChange:
         """Delete a model's vectors and stop filling it; a later ``add`` fills it from the beginning.

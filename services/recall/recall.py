@@ -202,7 +202,14 @@ class RecallService:
         answered = await self.answer(principal, request)
         return answered.response.model_copy(update={"receipt": self.record(answered, None)})
 
-    async def answer(self, principal: Principal, request: RecallRequest, near: int = 0) -> AnsweredRecall:
+    async def answer(
+        self,
+        principal: Principal,
+        request: RecallRequest,
+        near: int = 0,
+        now_ms: int | None = None,
+        trial: str | None = None,
+    ) -> AnsweredRecall:
         """The memories in scope that answer the request's query best; not recorded yet.
 
         Args:
@@ -210,6 +217,9 @@ class RecallService:
             request: The request.
             near: Entries that are wanted even without evidence, the nearest ones; it takes the place of ``k`` if it is more.
                 Repeats among them are not folded into one. No other kind is searched then.
+            now_ms: The time from which ages and relative dates count, milliseconds since 1970-01-01; None for now.
+            trial: Search the vectors of this embedding model in place of the active one's; texts of other kinds than entries
+                are then found by their words alone. None for the active model.
 
         Raises:
             NotAllowed: If the token may not see the workspace or scope.
@@ -226,7 +236,7 @@ class RecallService:
             scope = replace(scope, among=Among.RULES if "rules" in kinds else Among.NONE)
         others = None if kinds == ENTRIES_ALONE else self.others
         named = recipe_named(request.recipe)
-        model = self._cache.model_of(workspace_id) if named.uses_vectors else None
+        model = (trial or self._cache.model_of(workspace_id)) if named.uses_vectors else None
         min_seq = request.min_seq or 0
         embedded = embedding = None
         await self._take_turns()
@@ -242,17 +252,17 @@ class RecallService:
             await self._cache.get(workspace_id, min_seq)
             if embedding is not None:
                 embedded = await embedding
-            index = await self._cache.get(workspace_id, min_seq)
+            index = await self._index(workspace_id, min_seq, trial)
             while named.uses_vectors and index.model != model:  # it was switched meanwhile
                 model = index.model
                 embedded = await self._queries.embed(request.query, model)
-                index = await self._cache.get(workspace_id, min_seq)
+                index = await self._index(workspace_id, min_seq, trial)
         finally:
             if embedding is not None:
                 embedding.cancel()
         floor = await self._floors.of(workspace_id) if injects else None
         await refuse_unknown(self._views, principal, request, index)
-        now_ms = to_ms(self._clock())
+        now_ms = to_ms(self._clock()) if now_ms is None else now_ms
         asked_ms = now_ms if request.asked_at is None else request.asked_ms
         day = None if asked_ms is None else asked_ms // DAY_MS
         found = NOTHING_FOUND
@@ -278,7 +288,7 @@ class RecallService:
                     least=EVERY_COSINE if self._calibration(embedded) else None,
                 ),
             )
-            index = await self._cache.get(workspace_id, min_seq)
+            index = await self._index(workspace_id, min_seq, trial)
         if embedded is not None and embedded.model != index.model:  # vectors of two models are never compared
             embedded = None
 
@@ -368,6 +378,13 @@ class RecallService:
         mean_cosine = sum(cosines) / len(cosines) if cosines else None
         without = frozenset(hit.record.entry_id for hit in direct if hit.reason == NO_EVIDENCE)
         return AnsweredRecall(principal, workspace_id, request, scope, response, mean_cosine, floor, without)
+
+    async def _index(self, workspace_id: str, min_seq: int, trial: str | None) -> HotIndex:
+        """The index of a workspace, over the vectors of a model on trial."""
+        if trial is None:
+            return await self._cache.get(workspace_id, min_seq)
+        index, matrix = await self._cache.with_matrix(workspace_id, trial)
+        return index.over(matrix)
 
     def _calibration(self, embedded: QueryVector | None) -> Calibration | None:
         """What the cosines of a query's vector mean; None while that is not measured."""

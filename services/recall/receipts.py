@@ -30,7 +30,7 @@ from ...schemas.core.principal import Principal
 from ...schemas.core.timestamps import format_ms
 from ...schemas.lineage.events import MemoryGiven
 from ...schemas.recall import operations as ops
-from ...schemas.recall.events import MemoryReferenced, MemorySearched, ReferencedEntry, SearchedText
+from ...schemas.recall.events import AskedRecall, MemoryReferenced, MemorySearched, ReferencedEntry, SearchedText
 from ...schemas.recall.tables import RECEIPTS, ReceiptRow
 from ..desk import RUN, Caller
 from ..journal.intake.append import Recorder
@@ -295,6 +295,21 @@ def _payload(answered: AnsweredRecall, rendered: Sequence[str] | None) -> Memory
         asked_by=asker.token_id,
         texts=tuple(texts),
         view_seq=response.view_seq,
+        asked=_asked(answered),
+    )
+
+
+def _asked(answered: AnsweredRecall) -> AskedRecall:
+    request = answered.request
+    return AskedRecall(
+        role=answered.principal.role,
+        k=request.k,
+        kinds=request.kinds,
+        scope=request.scope,
+        asked_at=request.asked_at,
+        walk_depth=request.walk_depth,
+        collect=request.collect,
+        max_tokens=request.max_tokens,
     )
 
 

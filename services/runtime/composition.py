@@ -57,7 +57,7 @@ from ..journal.intake.append import Journal
 from ..journal.publishing import Writer
 from ..learning import proposals
 from ..learning import use_cases as learning
-from ..lineage import notices
+from ..lineage import notices, why
 from ..lineage import use_cases as lineage
 from ..lineage.held import Writes
 from ..lineage.notices import Notices
@@ -73,7 +73,7 @@ from ..operators.use_cases import Operators
 from ..palace import filing, reading, tunnels
 from ..palace.searching import DrawerSearch
 from ..parts import Parts
-from ..recall import receipts
+from ..recall import expectations, receipts
 from ..recall import use_cases as recalls
 from ..recall.calibration import Calibrations
 from ..recall.recall import RecallService, no_receipts
@@ -110,6 +110,7 @@ async def start_http(parts: Parts, services: AppServices, settings: Settings) ->
 
 FAMILIES: Final[tuple[Answers, ...]] = (
     recalls.ANSWERS,
+    expectations.ANSWERS,
     receipts.ANSWERS,
     remembering.ANSWERS,
     health.ANSWERS,
@@ -139,6 +140,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     retention.ANSWERS,
     lineage.ANSWERS,
     notices.ANSWERS,
+    why.ANSWERS,
     documents.ANSWERS,
     document_reading.ANSWERS,
     block.ANSWERS,

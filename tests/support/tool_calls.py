@@ -78,6 +78,7 @@ class Place:
             "predicate": "keeps",
             "fact_id": self.fact,
             **case(toolset, tool),
+            **({"name": f"{self.workspace}-first"} if tool == "why" else {}),
             **({"kind": "fact", "name": self.fact} if (toolset, tool) == ("layered", "memory_read") else {}),
             **({"entry_id": f"{self.workspace}-retired"} if tool in ("retract", "restore") else {}),
             **({"id": f"{self.workspace}-corrected"} if tool == "correct" else {}),

@@ -12,7 +12,7 @@ from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from ..core.entry import Id
 from ..core.limits import COLLECTED_MOST, RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
-from ..core.operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+from ..core.operation import Answer, AsOf, Effect, MinSeq, Operation, Request, Workspace
 from ..core.timestamps import parse_ts, to_ms
 from ..standing.operations import Standing
 from ..texts import TEXT_KINDS
@@ -123,6 +123,7 @@ class RecallRequest(Request):
         json_schema_extra={"x-fix": f"send an integer, {COLLECTED_TOKENS_LEAST} to {COLLECTED_TOKENS_MOST}"},
     )
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
     kinds: tuple[RecallKind, ...] | None = Field(
         default=None,

@@ -286,6 +286,7 @@ class Operations:
         collect: bool = False,
         max_tokens: int | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
     ) -> RecallAnswer:
@@ -317,6 +318,8 @@ class Operations:
                 count.
             max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
                 separated by commas); all if absent. entries includes learned rules.
@@ -339,6 +342,7 @@ class Operations:
         collect: bool = False,
         max_tokens: int | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
         max_chars: int | None = None,
@@ -369,6 +373,8 @@ class Operations:
                 count.
             max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
                 separated by commas); all if absent. entries includes learned rules.
@@ -392,6 +398,7 @@ class Operations:
         collect: bool = False,
         max_tokens: int | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
     ) -> BriefAnswer:
@@ -422,6 +429,8 @@ class Operations:
                 count.
             max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
                 separated by commas); all if absent. entries includes learned rules.
@@ -501,6 +510,7 @@ class Operations:
         session: str | None = None,
         agent_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> ConversationSearchAnswer:
         """Search an agent's own conversations, best turns first.
@@ -511,6 +521,8 @@ class Operations:
             session: Only turns of this session (`trace_id`).
             agent_id: The agent whose conversations are searched, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONVERSATION_SEARCH, locals())
@@ -662,6 +674,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> DocumentsAnswer:
         """List the memory documents that the token may read, with their sizes.
@@ -672,6 +685,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENTS, locals())
@@ -687,6 +702,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
         limit: int = 20,
+        as_of: str | None = None,
     ) -> DocumentVersionsAnswer:
         """List the versions of a memory document, newest first.
 
@@ -701,6 +717,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             limit: Most versions.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
         """
         return self._operate(DOCUMENT_VERSIONS, locals())
 
@@ -716,6 +734,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
         to_version: int | None = None,
+        as_of: str | None = None,
     ) -> DocumentDiffAnswer:
         """Show what changed between two versions of a memory document, as a unified diff.
 
@@ -731,6 +750,8 @@ class Operations:
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             from_version: Sequence of the older version; 0 for none.
             to_version: Sequence of the newer version; the present one if absent.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
         """
         return self._operate(DOCUMENT_DIFF, locals())
 
@@ -843,6 +864,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> DocumentSearchAnswer:
         """Search memory documents, best first.
@@ -860,6 +882,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_SEARCH, locals())
@@ -871,6 +895,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> DocumentIndexAnswer:
         """Show the state of the search index of memory documents.
@@ -881,6 +906,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_INDEX, locals())
@@ -892,6 +919,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> DocumentIndexAnswer:
         """Load the search index of memory documents again; returns its state.
@@ -904,6 +932,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_REINDEX, locals())
@@ -917,6 +947,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> SearchMemoryAnswer:
         """Search memory documents and the journal together.
@@ -932,6 +963,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew; AGENT and LEAD may name their own only.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SEARCH_MEMORY, locals())
@@ -940,12 +973,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> MemoryConfigAnswer:
         """Show the settings of the memory documents of a workspace.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_CONFIG, locals())
@@ -1183,6 +1219,7 @@ class Operations:
         profile: Literal["seed", "legacy"] = "seed",
         history: int = 0,
         workspace_id: str | None = None,
+        as_of: str | None = None,
     ) -> HealthAnswer:
         """Show the health of the memory: five metrics, the score, its reasons and the next step.
 
@@ -1194,6 +1231,8 @@ class Operations:
             profile: The formulas: seed, or legacy for comparison.
             history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
         """
         return self._operate(HEALTH, locals())
 
@@ -1276,6 +1315,7 @@ class Operations:
         relation: Literal["similar", "supports", "contradicts", "supersedes"] | None = None,
         limit: int = 50,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> GraphAnswer:
         """Show the entries related to an entry, and the relations between them.
@@ -1288,6 +1328,8 @@ class Operations:
             relation: Only this relation.
             limit: Most entries.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(GRAPH, locals())
@@ -1420,6 +1462,7 @@ class Operations:
         agent_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> AgentAnswer:
         """Show the settings of an agent.
@@ -1429,6 +1472,8 @@ class Operations:
         Args:
             agent_id: Id of the agent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(AGENT, locals())
@@ -1438,6 +1483,7 @@ class Operations:
         *,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> AgentsAnswer:
         """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens.
@@ -1445,6 +1491,8 @@ class Operations:
         Args:
             crew_id: Only agents of this crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(AGENTS, locals())
@@ -1496,6 +1544,7 @@ class Operations:
         crew_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> CrewAnswer:
         """Show the settings of a crew and its registered agents.
@@ -1505,6 +1554,8 @@ class Operations:
         Args:
             crew_id: Id of the crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREW, locals())
@@ -1513,12 +1564,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> CrewsAnswer:
         """List the registered crews: all crews for OWNER and ADMIN, the token's own crew for other tokens.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREWS, locals())
@@ -1547,12 +1601,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Show the settings of a workspace, or the defaults if it has none.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(WORKSPACE_SETTINGS, locals())
@@ -1664,6 +1721,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> ContextAnswer:
         """Assemble the context of a prompt within a budget of tokens, with the cost of each part and what was left out.
@@ -1691,6 +1749,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONTEXT_ASSEMBLE, locals())
@@ -1798,6 +1858,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> LayeredReadAnswer:
         """Read a fact by its id, a procedure by its name, or the working memory of a run.
@@ -1813,6 +1874,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_READ, locals())
@@ -1830,6 +1893,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> LayeredQueryAnswer:
         """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
@@ -1849,6 +1913,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_QUERY, locals())
@@ -1897,6 +1963,7 @@ class Operations:
         namespace: str | None = None,
         now: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> FactConflictsAnswer:
         """List facts that contradict each other and facts whose verification is requested.
@@ -1905,6 +1972,8 @@ class Operations:
             namespace: Namespace of facts; that of the knowledge graph if empty.
             now: RFC 3339 time as of which facts hold; now if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FACT_CONFLICTS, locals())
@@ -2060,12 +2129,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> PalaceStatusAnswer:
         """Count the drawers of the workspace, in all and by wing and room.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_STATUS, locals())
@@ -2074,12 +2146,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> PalaceWingsAnswer:
         """List the wings with their numbers of drawers.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_WINGS, locals())
@@ -2088,6 +2163,7 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         wing: str | None = None,
     ) -> PalaceRoomsAnswer:
@@ -2095,6 +2171,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
@@ -2104,12 +2182,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> PalaceTaxonomyAnswer:
         """Show the wings, their rooms and the numbers of drawers in them.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_TAXONOMY, locals())
@@ -2119,6 +2200,7 @@ class Operations:
         query: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         limit: int = 5,
         wing: str | None = None,
@@ -2132,6 +2214,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             query: The question, or any text.
             limit: Most hits, at most 50.
@@ -2146,6 +2230,7 @@ class Operations:
         content: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         threshold: float | int = 0.9,
     ) -> CheckDuplicateAnswer:
@@ -2156,6 +2241,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             content: The text to compare.
             threshold: Minimum similarity; 0.9 if it is 0 or less.
@@ -2166,6 +2253,7 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         wing: str | None = None,
         room: str | None = None,
@@ -2178,6 +2266,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
             room: Only this room.
@@ -2193,6 +2283,7 @@ class Operations:
         drawer_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> DrawerAnswer:
         """Show a drawer.
@@ -2200,6 +2291,8 @@ class Operations:
         Args:
             drawer_id: Id of the drawer.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DRAWER, locals())
@@ -2209,6 +2302,7 @@ class Operations:
         agent_name: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         last_n: int = 10,
     ) -> DiaryReadAnswer:
@@ -2216,6 +2310,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             agent_name: Whose diary.
             last_n: Number of entries, at most 100.
@@ -2226,6 +2322,7 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         wing: str | None = None,
     ) -> PalaceTextAnswer:
@@ -2233,6 +2330,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
@@ -2242,6 +2341,7 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         wing: str | None = None,
         room: str | None = None,
@@ -2251,6 +2351,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
             room: Only this room.
@@ -2434,6 +2536,7 @@ class Operations:
         query: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         limit: int = 5,
         wing: str | None = None,
@@ -2447,6 +2550,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             query: The question, or any text.
             limit: Most hits, at most 50.
@@ -2462,6 +2567,7 @@ class Operations:
         messages: Sequence[Mapping[str, Any]] = (),
         wing: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> PalaceTextAnswer:
         """Show identity, essential story and the newest messages as a text of at most 14,000 characters.
@@ -2473,6 +2579,8 @@ class Operations:
             messages: Messages so far, oldest first: role, name and text.
             wing: Only this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_CONTEXT, locals())
@@ -2483,6 +2591,7 @@ class Operations:
         *,
         max_hops: int = 3,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> TraverseAnswer:
         """Show the rooms that can be reached from a room through shared wings.
@@ -2491,6 +2600,8 @@ class Operations:
             start_room: The room to start from.
             max_hops: Most hops, at most 5.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(TRAVERSE, locals())
@@ -2501,6 +2612,7 @@ class Operations:
         wing_a: str | None = None,
         wing_b: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> TunnelsAnswer:
         """Show the rooms that are in several wings, and the tunnels that were created between two rooms.
@@ -2509,6 +2621,8 @@ class Operations:
             wing_a: A wing that must be among them.
             wing_b: Another wing that must be among them.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FIND_TUNNELS, locals())
@@ -2517,12 +2631,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> PalaceGraphAnswer:
         """Show figures of the graph of rooms and wings.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_GRAPH, locals())
@@ -2561,6 +2678,7 @@ class Operations:
         *,
         wing: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> TunnelListAnswer:
         """List the explicit tunnels, the strongest first.
@@ -2568,6 +2686,8 @@ class Operations:
         Args:
             wing: Only tunnels with an end in this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LIST_TUNNELS, locals())
@@ -2632,6 +2752,7 @@ class Operations:
         *,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> LearnedRulesAnswer:
         """List the learned rules of a crew, with their evidence; the proven ones first.
@@ -2639,6 +2760,8 @@ class Operations:
         Args:
             crew_id: The crew, for OWNER and ADMIN; else that of the token.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LEARNED_RULES, locals())
@@ -2677,6 +2800,7 @@ class Operations:
         crew_id: str | None = None,
         agent_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> LessonsAnswer:
         """List lessons, the newest first: of a crew and of an agent; by default of those that the token names.
@@ -2685,6 +2809,8 @@ class Operations:
             crew_id: The crew, for OWNER and ADMIN; else that of the token.
             agent_id: The agent, for OWNER and ADMIN; else that of the token.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LESSONS, locals())
@@ -2695,6 +2821,7 @@ class Operations:
         state: Literal["pending", "approved", "rejected", "undone", "learned"] | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> ProposalsAnswer:
         """List proposed rules and skills, the newest first.
@@ -2703,6 +2830,8 @@ class Operations:
             state: pending, approved, rejected, undone or learned; all if absent.
             crew_id: The crew; all if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PROPOSALS, locals())
@@ -2712,6 +2841,7 @@ class Operations:
         proposal_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> ProposalExplained:
         """Show a proposed rule or skill with the entries of its evidence.
@@ -2719,6 +2849,8 @@ class Operations:
         Args:
             proposal_id: The proposal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(EXPLAIN_PROPOSAL, locals())
@@ -2728,6 +2860,7 @@ class Operations:
         proposal_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> ProposalDiff:
         """Show what the approval of a proposal changes: the rules in the prompts of its crew, or the procedure of a skill.
@@ -2735,6 +2868,8 @@ class Operations:
         Args:
             proposal_id: The proposal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DIFF_PROPOSAL, locals())
@@ -2792,6 +2927,7 @@ class Operations:
         user: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> OperatorAnswer:
         """Show what is known about a person: their model, the cards of agents, and the quotes as evidence.
@@ -2801,6 +2937,8 @@ class Operations:
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SHOW_OPERATOR, locals())
@@ -2809,12 +2947,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> OperatorsAnswer:
         """List the operator models of a workspace, by slug.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(OPERATORS, locals())
@@ -3224,6 +3365,7 @@ class Operations:
         name: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> LineageAnswer:
         """Show what a memory was made of, and what was made of it.
@@ -3235,6 +3377,8 @@ class Operations:
         Args:
             name: Id of an entry, document write, rule or lesson, `drawer:ID` or `fact:ID`.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SHOW_LINEAGE, locals())

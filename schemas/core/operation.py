@@ -106,11 +106,14 @@ def _digits(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+_AS_OF: Final = (
+    "Answer as of this sequence or this time: from the journal up to there, without what was erased since. Rights are those "
+    "of now."
+)
 AsOf = Annotated[
     Annotated[str, BeforeValidator(_digits), Field(min_length=1, max_length=40)] | None,
     Field(
-        description="Answer as of this sequence or this time: from the journal up to there, without what was erased since. "
-        "Rights are those of now.",
+        description=_AS_OF,
         json_schema_extra={"x-fix": 'send a sequence as text, such as "1234", or a time like 2026-11-21T09:30:00Z'},
     ),
 ]
@@ -163,7 +166,7 @@ class Operation(Generic[Q, A]):
     def past(self) -> bool:
         """Whether it answers as of a past moment by the views of that moment: the field ``as_of`` is an ``AsOf``."""
         field = self.request.model_fields.get("as_of")
-        return field is not None and str in plain_types(field.annotation)
+        return field is not None and field.description == _AS_OF
 
     @property
     def method(self) -> str:

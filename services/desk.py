@@ -7,9 +7,10 @@ only what depends on its arguments.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,6 +22,9 @@ from ..schemas.core.ports import ViewReader
 from ..schemas.core.principal import Principal, Role
 from ..schemas.settings import MIN_SEQ_WAIT_S
 from .budgets import SPENDER
+
+if TYPE_CHECKING:
+    from .entries.queries import JournalQueries
 
 RUN: Final[ContextVar[str | None]] = ContextVar("crew_journal_run", default=None)
 """The run that a request belongs to, from the header ``Crew-Run``; None if the request names none."""
@@ -98,6 +102,24 @@ class Caller:
 Handler = Callable[[Caller, Q], Awaitable[A]]
 
 
+class Moment(Protocol):
+    """What answers as of a past moment."""
+
+    @property
+    def desk(self) -> Desk:
+        """Answers operations by the views of that moment."""
+        ...
+
+    @property
+    def queries(self) -> JournalQueries:
+        """Reads entries of that moment."""
+        ...
+
+
+Past = Callable[[str], AbstractAsyncContextManager[Moment]]
+"""Opens the views as of a sequence or a time."""
+
+
 class Desk:
     """Answers operations.
 
@@ -118,6 +140,8 @@ class Desk:
         self._views = views
         self._require_journal = require_journal
         self._wait_s = wait_s
+        self.past: Past | None = None
+        """Opens past views; None if this desk has none."""
         self._handlers: dict[str, Handler[Any, Any]] = {}
 
     def bind(self, operation: Operation[Q, A], handler: Handler[Q, A]) -> None:
@@ -143,6 +167,12 @@ class Desk:
         check_access(operation.access, principal)
         request = parse(operation, raw)
         caller = Caller.of(principal, getattr(request, "workspace_id", None))
+        if self.past is not None and operation.past and (as_of := getattr(request, "as_of", None)) is not None:
+            now = {name: value for name, value in raw.items() if name not in ("as_of", "min_seq")}
+            if self._require_journal is not None:
+                self._require_journal(caller.workspace_id, "as_of")
+            async with self.past(as_of) as moment:
+                return await moment.desk.run(operation, principal, now)
         if operation.views and (min_seq := getattr(request, "min_seq", None)):
             await self._views.wait_for(min_seq, self._wait_s, *operation.views)
         if operation.effect is not Effect.READS and (spender := SPENDER.get()) is not None:

@@ -308,7 +308,7 @@ async def beside(live: Host, projections: Sequence[Projection], kind: str, memor
     Raises:
         Unavailable: If the disk is too full.
     """
-    path = live.store.path.with_name(live.store.path.name + _SUFFIX[kind])
+    path = live.store.path.with_name(live.store.path.name + _SUFFIX.get(kind, f".{kind}"))
     _discard(path)
     needed = live.store.path.stat().st_size + live.store.wal_bytes + FREE_DISK_FLOOR_BYTES
     if (free := shutil.disk_usage(path.parent).free) < needed:

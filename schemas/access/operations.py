@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, StrictBool, StrictInt
 
 from ..core.entry import Id, Timestamp, WorkspaceId
 from ..core.grants import MAX_GRANTS, Speaker, TypePattern
-from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Workspace
 from ..core.principal import Role
 from ..core.recorded_settings import AgentSettings, CrewSettings, WorkspaceSettings, changes_of
 from ..entries.tables import ENTRIES_PROJECTION
@@ -203,6 +203,7 @@ class AgentRequest(Request):
 
     agent_id: str = Field(description="Id of the agent.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -211,6 +212,7 @@ class AgentsRequest(Request):
 
     crew_id: Id | None = Field(default=None, description="Only agents of this crew.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -233,6 +235,7 @@ class CrewRequest(Request):
 
     crew_id: str = Field(description="Id of the crew.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -240,6 +243,7 @@ class CrewsRequest(Request):
     """List the registered crews: all crews for OWNER and ADMIN, the token's own crew for other tokens."""
 
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -367,6 +371,7 @@ class WorkspaceSettingsRequest(Request):
     """Show the settings of a workspace, or the defaults if it has none."""
 
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 

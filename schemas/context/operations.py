@@ -11,7 +11,7 @@ from ..core.entry import MAX_NAME as MAX_RUN_ID
 from ..core.entry import Id
 from ..core.entry import Name as EntryName
 from ..core.limits import RECALL_QUERY_MAX_CHARS
-from ..core.operation import Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
+from ..core.operation import Answer, AsOf, Effect, MinSeq, Operation, Request, Visible, Workspace
 from ..core.recorded_settings import MEMORY_BUDGET_MAX, REMEMBERED_TOKENS_MAX
 from ..documents.operations import OF_PROVIDERS, ForAgent, ForCrew, ScopeName
 from ..documents.tables import DOCUMENTS_PROJECTION
@@ -126,6 +126,7 @@ class LayeredReadRequest(Request):
     agent_id: ForAgent = None
     crew_id: ForCrew = None
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -151,6 +152,7 @@ class LayeredQueryRequest(Request):
     agent_id: ForAgent = None
     crew_id: ForCrew = None
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -185,6 +187,7 @@ class FactConflictsRequest(Request):
     namespace: Namespace = None
     now: str | None = Field(default=None, description="RFC 3339 time as of which facts hold; now if absent.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -429,6 +432,7 @@ class ContextRequest(Request):
     agent_id: ForAgent = None
     crew_id: ForCrew = None
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 

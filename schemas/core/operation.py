@@ -11,7 +11,7 @@ from enum import Enum, StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 
 from .entry import WorkspaceId
 
@@ -101,6 +101,24 @@ MinSeq = Annotated[
 ]
 """Field ``min_seq`` of a request."""
 
+
+def _digits(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_AS_OF: Final = (
+    "Answer as of this sequence or this time: from the journal up to there, without what was erased since. Rights are those "
+    "of now."
+)
+AsOf = Annotated[
+    Annotated[str, BeforeValidator(_digits), Field(min_length=1, max_length=40)] | None,
+    Field(
+        description=_AS_OF,
+        json_schema_extra={"x-fix": 'send a sequence as text, such as "1234", or a time like 2026-11-21T09:30:00Z'},
+    ),
+]
+"""Field ``as_of`` of a request."""
+
 Visible = Annotated[
     bool,
     Field(
@@ -143,6 +161,12 @@ class Operation(Generic[Q, A]):
     command: str | None = None
     repeatable: bool = True
     needs_journal: str = ""
+
+    @property
+    def past(self) -> bool:
+        """Whether it answers as of a past moment by the views of that moment: the field ``as_of`` is an ``AsOf``."""
+        field = self.request.model_fields.get("as_of")
+        return field is not None and field.description == _AS_OF
 
     @property
     def method(self) -> str:

@@ -19,7 +19,7 @@ from pydantic import (
 from ..access.tables import AGENTS_PROJECTION
 from ..core.entry import Id, Name
 from ..core.limits import RECALL_QUERY_MAX_CHARS
-from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Workspace
 from ..core.recorded_settings import NULLABLE_MEMORY_SETTINGS, RETENTION_DAYS_MAX, MemorySettings, changes_of
 from ..learning.tables import LEARNING_PROJECTION
 from .bundles import MAX_FILES
@@ -134,6 +134,7 @@ class DocumentsRequest(Request):
     agent_id: ForAgent = None
     crew_id: ForCrew = None
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -143,6 +144,7 @@ class DocumentVersionsRequest(DocumentRequest):
     limit: Annotated[StrictInt, Field(ge=1, le=VERSIONS_MAX)] = Field(
         default=VERSIONS_DEFAULT, description="Most versions."
     )
+    as_of: AsOf = None
 
 
 class DiffDocumentRequest(DocumentRequest):
@@ -152,6 +154,7 @@ class DiffDocumentRequest(DocumentRequest):
     to_version: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="Sequence of the newer version; the present one if absent."
     )
+    as_of: AsOf = None
 
 
 class RestoreDocumentRequest(DocumentRequest):
@@ -497,6 +500,7 @@ class DocumentSearchRequest(_SearchRequest):
     agent_id: ForAgent = None
     crew_id: ForCrew = None
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
     @field_validator("tier")
@@ -540,6 +544,7 @@ class DocumentIndexRequest(Request):
     agent_id: ForAgent = None
     crew_id: ForCrew = None
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -575,6 +580,7 @@ class SearchMemoryRequest(_SearchRequest):
     agent_id: ForAgent = None
     crew_id: Id | None = Field(default=None, description="The crew; AGENT and LEAD may name their own only.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
     @field_validator("scope", "agent_id", "crew_id", mode="before")
@@ -669,6 +675,7 @@ class MemoryConfigRequest(Request):
     """Show the settings of the memory documents of a workspace."""
 
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, StrictInt, StringConstraints, field_validator
 
 from ..core.entry import MAX_SUMMARY, MAX_SUPERSEDED, Id, Name, Severity, Timestamp
-from ..core.operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+from ..core.operation import Answer, AsOf, Effect, MinSeq, Operation, Request, Workspace
 from .tables import ENTRIES_PROJECTION
 
 TURNS_DEFAULT: Final = 10
@@ -58,6 +58,7 @@ class ConversationSearchRequest(Request):
         default=None, description="The agent whose conversations are searched, for OWNER and ADMIN."
     )
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
     @field_validator("query")

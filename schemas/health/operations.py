@@ -7,18 +7,17 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StrictInt
 
 from ..core.entry import Id
-from ..core.operation import Access, Answer, Effect, Operation, Request, Workspace
+from ..core.operation import Access, Answer, AsOf, Effect, Operation, Request, Workspace
 
 HISTORY_MAX_DAYS: Final = 366
 """Maximum number of days of snapshots in one answer: a year."""
 Profile = Literal["seed", "legacy"]
 
 
-class HealthRequest(Request):
-    """Show the health of the memory: five metrics, the score, its reasons and the next step.
+class MeasureHealthRequest(Request):
+    """Measure the health of the memory now.
 
-    Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request. AGENT and
-    LEAD may name their own crew only.
+    Runs the health sweep and answers with its snapshot.
     """
 
     crew_id: Id | None = Field(default=None, description="The crew; the whole workspace if absent.")
@@ -29,11 +28,14 @@ class HealthRequest(Request):
     workspace_id: Workspace = None
 
 
-class MeasureHealthRequest(HealthRequest):
-    """Measure the health of the memory now.
+class HealthRequest(MeasureHealthRequest):
+    """Show the health of the memory: five metrics, the score, its reasons and the next step.
 
-    Runs the health sweep and answers with its snapshot.
+    Reads the latest snapshot and measures nothing. ``embedder`` is the state at the time of the request. AGENT and
+    LEAD may name their own crew only.
     """
+
+    as_of: AsOf = None
 
 
 class HealthSnapshot(Answer):

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from ..core.entry import Id
-from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
+from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Visible, Workspace
 from ..standing.operations import Reason
 from ..standing.tables import STANDINGS_PROJECTION
 from .events import LessonId, LessonKind
@@ -40,6 +40,7 @@ class LearnedRulesRequest(Request):
 
     crew_id: Id | None = Field(default=None, description="The crew, for OWNER and ADMIN; else that of the token.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -65,6 +66,7 @@ class LessonsRequest(Request):
     crew_id: Id | None = Field(default=None, description="The crew, for OWNER and ADMIN; else that of the token.")
     agent_id: Id | None = Field(default=None, description="The agent, for OWNER and ADMIN; else that of the token.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -208,6 +210,7 @@ class ProposalsRequest(Request):
     )
     crew_id: Id | None = Field(default=None, description="The crew; all if absent.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -216,6 +219,7 @@ class ExplainProposalRequest(Request):
 
     proposal_id: Id = Field(description="The proposal.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -224,6 +228,7 @@ class DiffProposalRequest(Request):
 
     proposal_id: Id = Field(description="The proposal.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 

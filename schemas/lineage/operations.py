@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, StrictBool
 
-from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Workspace
 from ..documents.tables import DOCUMENTS_PROJECTION
 from ..entries.tables import ENTRIES_PROJECTION
 from ..recall.events import HIT_ID_CHARS
@@ -41,6 +41,7 @@ class LineageRequest(Request):
 
     name: Name
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, StrictBool
 
 from ..core.entry import Name
-from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
+from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Visible, Workspace
 from .events import FactKey
 from .tables import OPERATORS_PROJECTION
 
@@ -24,6 +24,7 @@ class OperatorRequest(Request):
 
     user: Person
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -31,6 +32,7 @@ class OperatorsRequest(Request):
     """List the operator models of a workspace, by slug."""
 
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 

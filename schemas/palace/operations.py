@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, S
 from pydantic.config import JsonDict
 
 from ..core.entry import Id
-from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Workspace
 from ..core.timestamps import parse_ts, to_ms
 from .events import CONTENT_CHARS, IDENTITY_CHARS, LABEL_CHARS, LAST_MS, MEMORY_TYPE_CHARS, MOST_IMPORTANCE, PLACE_CHARS
 from .layers import RECALL_DRAWERS
@@ -284,6 +284,7 @@ class PalaceReadRequest(Request):
     """Base class of the requests that read."""
 
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -769,6 +770,7 @@ class PalaceContextRequest(Request):
     )
     wing: Place | None = Field(default=None, description="Only this wing.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -824,6 +826,7 @@ class ListTunnelsRequest(Request):
 
     wing: Place | None = Field(default=None, description="Only tunnels with an end in this wing.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -961,6 +964,7 @@ class TraverseRequest(Request):
         default=DEFAULT_HOPS, description=f"Most hops, at most {MAX_HOPS}.", json_schema_extra=bounds(0, MAX_HOPS)
     )
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -970,6 +974,7 @@ class TunnelsRequest(Request):
     wing_a: str | None = Field(default=None, description="A wing that must be among them.")
     wing_b: str | None = Field(default=None, description="Another wing that must be among them.")
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 
@@ -977,6 +982,7 @@ class PalaceGraphRequest(Request):
     """Show figures of the graph of rooms and wings."""
 
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 

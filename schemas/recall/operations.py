@@ -13,7 +13,7 @@ from pydantic import Field, StrictBool, StrictInt, field_validator
 from ..access.tables import NUDGES_PROJECTION
 from ..core.entry import Id
 from ..core.limits import COLLECTED_MOST, RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
-from ..core.operation import Access, Answer, Effect, MinSeq, Operation, Request, Workspace
+from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Workspace
 from ..core.timestamps import parse_ts, to_ms
 from ..entries.tables import ENTRIES_PROJECTION
 from ..standing.operations import Standing
@@ -125,6 +125,7 @@ class RecallRequest(Request):
         json_schema_extra={"x-fix": f"send an integer, {COLLECTED_TOKENS_LEAST} to {COLLECTED_TOKENS_MOST}"},
     )
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
     kinds: tuple[RecallKind, ...] | None = Field(
         default=None,

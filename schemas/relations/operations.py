@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, StrictInt
 
 from ..core.entry import Id
-from ..core.operation import Answer, Effect, MinSeq, Operation, Request, Workspace
+from ..core.operation import Answer, AsOf, Effect, MinSeq, Operation, Request, Workspace
 from ..entries.tables import ENTRIES_PROJECTION
 from .events import Relation
 from .tables import RELATIONS_PROJECTION
@@ -77,6 +77,7 @@ class GraphRequest(Request):
         default=GRAPH_LIMIT_DEFAULT, description="Most entries."
     )
     min_seq: MinSeq = None
+    as_of: AsOf = None
     workspace_id: Workspace = None
 
 

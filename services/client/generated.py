@@ -297,6 +297,7 @@ class Operations:
         collect: bool = False,
         max_tokens: int | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
     ) -> RecallAnswer:
@@ -328,6 +329,8 @@ class Operations:
                 count.
             max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
                 separated by commas); all if absent. entries includes learned rules.
@@ -350,6 +353,7 @@ class Operations:
         collect: bool = False,
         max_tokens: int | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
         max_chars: int | None = None,
@@ -380,6 +384,8 @@ class Operations:
                 count.
             max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
                 separated by commas); all if absent. entries includes learned rules.
@@ -403,6 +409,7 @@ class Operations:
         collect: bool = False,
         max_tokens: int | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
     ) -> BriefAnswer:
@@ -433,6 +440,8 @@ class Operations:
                 count.
             max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
                 separated by commas); all if absent. entries includes learned rules.
@@ -533,6 +542,7 @@ class Operations:
         session: str | None = None,
         agent_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> ConversationSearchAnswer:
         """Search an agent's own conversations, best turns first.
@@ -543,6 +553,8 @@ class Operations:
             session: Only turns of this session (`trace_id`).
             agent_id: The agent whose conversations are searched, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONVERSATION_SEARCH, locals())
@@ -694,6 +706,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> DocumentsAnswer:
         """List the memory documents that the token may read, with their sizes.
@@ -704,6 +717,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENTS, locals())
@@ -719,6 +734,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
         limit: int = 20,
+        as_of: str | None = None,
     ) -> DocumentVersionsAnswer:
         """List the versions of a memory document, newest first.
 
@@ -733,6 +749,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             limit: Most versions.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
         """
         return self._operate(DOCUMENT_VERSIONS, locals())
 
@@ -748,6 +766,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
         to_version: int | None = None,
+        as_of: str | None = None,
     ) -> DocumentDiffAnswer:
         """Show what changed between two versions of a memory document, as a unified diff.
 
@@ -763,6 +782,8 @@ class Operations:
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             from_version: Sequence of the older version; 0 for none.
             to_version: Sequence of the newer version; the present one if absent.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
         """
         return self._operate(DOCUMENT_DIFF, locals())
 
@@ -875,6 +896,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> DocumentSearchAnswer:
         """Search memory documents, best first.
@@ -892,6 +914,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_SEARCH, locals())
@@ -903,6 +927,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> DocumentIndexAnswer:
         """Show the state of the search index of memory documents.
@@ -913,6 +938,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_INDEX, locals())
@@ -924,6 +951,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> DocumentIndexAnswer:
         """Load the search index of memory documents again; returns its state.
@@ -936,6 +964,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DOCUMENT_REINDEX, locals())
@@ -949,6 +979,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> SearchMemoryAnswer:
         """Search memory documents and the journal together.
@@ -964,6 +995,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew; AGENT and LEAD may name their own only.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SEARCH_MEMORY, locals())
@@ -972,12 +1005,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> MemoryConfigAnswer:
         """Show the settings of the memory documents of a workspace.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(MEMORY_CONFIG, locals())
@@ -1215,6 +1251,7 @@ class Operations:
         profile: Literal["seed", "legacy"] = "seed",
         history: int = 0,
         workspace_id: str | None = None,
+        as_of: str | None = None,
     ) -> HealthAnswer:
         """Show the health of the memory: five metrics, the score, its reasons and the next step.
 
@@ -1226,6 +1263,8 @@ class Operations:
             profile: The formulas: seed, or legacy for comparison.
             history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
         """
         return self._operate(HEALTH, locals())
 
@@ -1308,6 +1347,7 @@ class Operations:
         relation: Literal["similar", "supports", "contradicts", "supersedes"] | None = None,
         limit: int = 50,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> GraphAnswer:
         """Show the entries related to an entry, and the relations between them.
@@ -1320,6 +1360,8 @@ class Operations:
             relation: Only this relation.
             limit: Most entries.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(GRAPH, locals())
@@ -1452,6 +1494,7 @@ class Operations:
         agent_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> AgentAnswer:
         """Show the settings of an agent.
@@ -1461,6 +1504,8 @@ class Operations:
         Args:
             agent_id: Id of the agent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(AGENT, locals())
@@ -1470,6 +1515,7 @@ class Operations:
         *,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> AgentsAnswer:
         """List the registered agents: all of them for OWNER and ADMIN, its own registration for other tokens.
@@ -1477,6 +1523,8 @@ class Operations:
         Args:
             crew_id: Only agents of this crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(AGENTS, locals())
@@ -1528,6 +1576,7 @@ class Operations:
         crew_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> CrewAnswer:
         """Show the settings of a crew and its registered agents.
@@ -1537,6 +1586,8 @@ class Operations:
         Args:
             crew_id: Id of the crew.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREW, locals())
@@ -1545,12 +1596,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> CrewsAnswer:
         """List the registered crews: all crews for OWNER and ADMIN, the token's own crew for other tokens.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CREWS, locals())
@@ -1579,12 +1633,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Show the settings of a workspace, or the defaults if it has none.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(WORKSPACE_SETTINGS, locals())
@@ -1701,6 +1758,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> ContextAnswer:
         """Assemble the context of a prompt within a budget of tokens, with the cost of each part and what was left out.
@@ -1728,6 +1786,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(CONTEXT_ASSEMBLE, locals())
@@ -1835,6 +1895,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> LayeredReadAnswer:
         """Read a fact by its id, a procedure by its name, or the working memory of a run.
@@ -1850,6 +1911,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_READ, locals())
@@ -1867,6 +1930,7 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> LayeredQueryAnswer:
         """Query memory: episodes by run and type, facts by namespace and text, procedures by name.
@@ -1886,6 +1950,8 @@ class Operations:
             agent_id: The agent whose memory it is, for OWNER and ADMIN.
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LAYERED_QUERY, locals())
@@ -1934,6 +2000,7 @@ class Operations:
         namespace: str | None = None,
         now: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> FactConflictsAnswer:
         """List facts that contradict each other and facts whose verification is requested.
@@ -1942,6 +2009,8 @@ class Operations:
             namespace: Namespace of facts; that of the knowledge graph if empty.
             now: RFC 3339 time as of which facts hold; now if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FACT_CONFLICTS, locals())
@@ -2097,12 +2166,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> PalaceStatusAnswer:
         """Count the drawers of the workspace, in all and by wing and room.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_STATUS, locals())
@@ -2111,12 +2183,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> PalaceWingsAnswer:
         """List the wings with their numbers of drawers.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_WINGS, locals())
@@ -2125,6 +2200,7 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         wing: str | None = None,
     ) -> PalaceRoomsAnswer:
@@ -2132,6 +2208,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
@@ -2141,12 +2219,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> PalaceTaxonomyAnswer:
         """Show the wings, their rooms and the numbers of drawers in them.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_TAXONOMY, locals())
@@ -2156,6 +2237,7 @@ class Operations:
         query: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         limit: int = 5,
         wing: str | None = None,
@@ -2169,6 +2251,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             query: The question, or any text.
             limit: Most hits, at most 50.
@@ -2183,6 +2267,7 @@ class Operations:
         content: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         threshold: float | int = 0.9,
     ) -> CheckDuplicateAnswer:
@@ -2193,6 +2278,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             content: The text to compare.
             threshold: Minimum similarity; 0.9 if it is 0 or less.
@@ -2203,6 +2290,7 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         wing: str | None = None,
         room: str | None = None,
@@ -2215,6 +2303,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
             room: Only this room.
@@ -2230,6 +2320,7 @@ class Operations:
         drawer_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> DrawerAnswer:
         """Show a drawer.
@@ -2237,6 +2328,8 @@ class Operations:
         Args:
             drawer_id: Id of the drawer.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DRAWER, locals())
@@ -2246,6 +2339,7 @@ class Operations:
         agent_name: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         last_n: int = 10,
     ) -> DiaryReadAnswer:
@@ -2253,6 +2347,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             agent_name: Whose diary.
             last_n: Number of entries, at most 100.
@@ -2263,6 +2359,7 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         wing: str | None = None,
     ) -> PalaceTextAnswer:
@@ -2270,6 +2367,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
@@ -2279,6 +2378,7 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         wing: str | None = None,
         room: str | None = None,
@@ -2288,6 +2388,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
             room: Only this room.
@@ -2471,6 +2573,7 @@ class Operations:
         query: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
         limit: int = 5,
         wing: str | None = None,
@@ -2484,6 +2587,8 @@ class Operations:
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             query: The question, or any text.
             limit: Most hits, at most 50.
@@ -2499,6 +2604,7 @@ class Operations:
         messages: Sequence[Mapping[str, Any]] = (),
         wing: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> PalaceTextAnswer:
         """Show identity, essential story and the newest messages as a text of at most 14,000 characters.
@@ -2510,6 +2616,8 @@ class Operations:
             messages: Messages so far, oldest first: role, name and text.
             wing: Only this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_CONTEXT, locals())
@@ -2520,6 +2628,7 @@ class Operations:
         *,
         max_hops: int = 3,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> TraverseAnswer:
         """Show the rooms that can be reached from a room through shared wings.
@@ -2528,6 +2637,8 @@ class Operations:
             start_room: The room to start from.
             max_hops: Most hops, at most 5.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(TRAVERSE, locals())
@@ -2538,6 +2649,7 @@ class Operations:
         wing_a: str | None = None,
         wing_b: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> TunnelsAnswer:
         """Show the rooms that are in several wings, and the tunnels that were created between two rooms.
@@ -2546,6 +2658,8 @@ class Operations:
             wing_a: A wing that must be among them.
             wing_b: Another wing that must be among them.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(FIND_TUNNELS, locals())
@@ -2554,12 +2668,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> PalaceGraphAnswer:
         """Show figures of the graph of rooms and wings.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PALACE_GRAPH, locals())
@@ -2598,6 +2715,7 @@ class Operations:
         *,
         wing: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> TunnelListAnswer:
         """List the explicit tunnels, the strongest first.
@@ -2605,6 +2723,8 @@ class Operations:
         Args:
             wing: Only tunnels with an end in this wing.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LIST_TUNNELS, locals())
@@ -2669,6 +2789,7 @@ class Operations:
         *,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> LearnedRulesAnswer:
         """List the learned rules of a crew, with their evidence; the proven ones first.
@@ -2676,6 +2797,8 @@ class Operations:
         Args:
             crew_id: The crew, for OWNER and ADMIN; else that of the token.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LEARNED_RULES, locals())
@@ -2714,6 +2837,7 @@ class Operations:
         crew_id: str | None = None,
         agent_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> LessonsAnswer:
         """List lessons, the newest first: of a crew and of an agent; by default of those that the token names.
@@ -2722,6 +2846,8 @@ class Operations:
             crew_id: The crew, for OWNER and ADMIN; else that of the token.
             agent_id: The agent, for OWNER and ADMIN; else that of the token.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(LESSONS, locals())
@@ -2732,6 +2858,7 @@ class Operations:
         state: Literal["pending", "approved", "rejected", "undone", "learned"] | None = None,
         crew_id: str | None = None,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> ProposalsAnswer:
         """List proposed rules and skills, the newest first.
@@ -2740,6 +2867,8 @@ class Operations:
             state: pending, approved, rejected, undone or learned; all if absent.
             crew_id: The crew; all if absent.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(PROPOSALS, locals())
@@ -2749,6 +2878,7 @@ class Operations:
         proposal_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> ProposalExplained:
         """Show a proposed rule or skill with the entries of its evidence.
@@ -2756,6 +2886,8 @@ class Operations:
         Args:
             proposal_id: The proposal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(EXPLAIN_PROPOSAL, locals())
@@ -2765,6 +2897,7 @@ class Operations:
         proposal_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> ProposalDiff:
         """Show what the approval of a proposal changes: the rules in the prompts of its crew, or the procedure of a skill.
@@ -2772,6 +2905,8 @@ class Operations:
         Args:
             proposal_id: The proposal.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(DIFF_PROPOSAL, locals())
@@ -2829,6 +2964,7 @@ class Operations:
         user: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> OperatorAnswer:
         """Show what is known about a person: their model, the cards of agents, and the quotes as evidence.
@@ -2838,6 +2974,8 @@ class Operations:
         Args:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SHOW_OPERATOR, locals())
@@ -2846,12 +2984,15 @@ class Operations:
         self,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> OperatorsAnswer:
         """List the operator models of a workspace, by slug.
 
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(OPERATORS, locals())
@@ -3261,6 +3402,7 @@ class Operations:
         name: str,
         *,
         min_seq: int | None = None,
+        as_of: str | None = None,
         workspace_id: str | None = None,
     ) -> LineageAnswer:
         """Show what a memory was made of, and what was made of it.
@@ -3272,6 +3414,8 @@ class Operations:
         Args:
             name: Id of an entry, document write, rule or lesson, `drawer:ID` or `fact:ID`.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(SHOW_LINEAGE, locals())

@@ -94,7 +94,7 @@ class MemoryHealth:
             for src, dst, weight, reason in proposed
         )
 
-    async def measure(self, caller: Caller, request: ops.HealthRequest) -> ops.HealthAnswer:
+    async def measure(self, caller: Caller, request: ops.MeasureHealthRequest) -> ops.HealthAnswer:
         """Measure health now; returns when the snapshots can be read.
 
         Raises:
@@ -102,7 +102,7 @@ class MemoryHealth:
             Unavailable: If the sweep did not end in time.
         """
         await self._node.use(SweepNow).run(caller.workspace_id, HEALTH)
-        return await self.latest(caller, request)
+        return await self.latest(caller, ops.HealthRequest(**request.model_dump()))
 
     async def _read(self, workspace_id: str, crew_id: str | None, since: str, limit: int) -> list[tuple[Any, ...]]:
         params = {"workspace": workspace_id, "crew": crew_id, "since": since, "limit": limit}

@@ -58,6 +58,9 @@ COMMON: Final = {
     "workspace_id": ("The workspace, for a token of all; default if absent.", _TEXT),
     "min_seq": ("Wait until the views have passed this sequence.", _SEQ),
 }
+AS_OF: Final = {
+    "as_of": ("As of this sequence or time: from the journal up to there, without what was erased since.", _TEXT),
+}
 ARCHIVE: Final = {
     "include_archive": ("Whether archived entries are included: `true` or `false`.", {"type": "boolean"}),
 }

@@ -6,8 +6,8 @@ the token what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -21,10 +21,12 @@ from ...schemas.core.limits import LIST_LIMIT_DEFAULT
 from ...schemas.core.principal import Principal
 from ..entries.filters import Cursor, parse_filters
 from ..entries.live_tail import Cut, Gap, TailEntry, TailEvent
+from ..entries.queries import JournalQueries
 from ..journal.intake.append import append_submitted
 from .bodies import Stream, answer, read_json
 from .operations import (
     ARCHIVE,
+    AS_OF,
     COMMON,
     LAST_EVENT_ID,
     PAGING,
@@ -81,8 +83,8 @@ async def frames(
             yield frame(event)
 
 
-_LIST: Final = known_names(COMMON, PAGING, ARCHIVE, filters=True)
-_GET: Final = known_names(COMMON, ARCHIVE)
+_LIST: Final = known_names(COMMON, AS_OF, PAGING, ARCHIVE, filters=True)
+_GET: Final = known_names(COMMON, AS_OF, ARCHIVE)
 _STREAM: Final = known_names(("workspace_id",), LAST_EVENT_ID, filters=True)
 _STREAM_ANSWER: Final[dict[str, Any]] = {
     "200": {
@@ -91,6 +93,17 @@ _STREAM_ANSWER: Final[dict[str, Any]] = {
     }
 }
 _EXAMPLE: Final = {"entry_type": "run.completed", "summary": "Nightly restore drill passed in 14 minutes"}
+
+
+@asynccontextmanager
+async def _queries(request: Request, params: Params) -> AsyncIterator[tuple[JournalQueries, int | None]]:
+    """The entries of now with ``min_seq``, or those as of the moment that the request names."""
+    services, as_of = services_of(request), params.text("as_of")
+    if as_of is None or services.desk.past is None:
+        yield services.queries, params.whole("min_seq")
+    else:
+        async with services.desk.past(as_of) as moment:
+            yield moment.queries, None
 
 
 async def append(request: Request, principal: Principal) -> Response:
@@ -107,15 +120,16 @@ async def list_entries(request: Request, principal: Principal) -> Response:
     """A page of entries."""
     params = Params(request, _LIST)
     cursor, limit = params.text("cursor"), params.whole("limit")
-    page = await services_of(request).queries.list(
-        principal,
-        parse_filters(params.items),
-        workspace=params.text("workspace_id"),
-        cursor=None if cursor is None else Cursor.parse(cursor),
-        limit=LIST_LIMIT_DEFAULT if limit is None else limit,
-        min_seq=params.whole("min_seq"),
-        include_archive=params.truth("include_archive", absent=False),
-    )
+    async with _queries(request, params) as (queries, min_seq):
+        page = await queries.list(
+            principal,
+            parse_filters(params.items),
+            workspace=params.text("workspace_id"),
+            cursor=None if cursor is None else Cursor.parse(cursor),
+            limit=LIST_LIMIT_DEFAULT if limit is None else limit,
+            min_seq=min_seq,
+            include_archive=params.truth("include_archive", absent=False),
+        )
     return answer(
         {
             "entries": [entry.record for entry in page.entries],
@@ -128,13 +142,14 @@ async def list_entries(request: Request, principal: Principal) -> Response:
 async def count(request: Request, principal: Principal) -> Response:
     """The number of entries that pass the filters."""
     params = Params(request, _LIST)
-    counted = await services_of(request).queries.count(
-        principal,
-        parse_filters(params.items),
-        workspace=params.text("workspace_id"),
-        min_seq=params.whole("min_seq"),
-        include_archive=params.truth("include_archive", absent=False),
-    )
+    async with _queries(request, params) as (queries, min_seq):
+        counted = await queries.count(
+            principal,
+            parse_filters(params.items),
+            workspace=params.text("workspace_id"),
+            min_seq=min_seq,
+            include_archive=params.truth("include_archive", absent=False),
+        )
     return answer({"count": counted.count, "view_seq": counted.view_seq})
 
 
@@ -161,13 +176,14 @@ async def stream(request: Request, principal: Principal) -> Response:
 async def get(request: Request, principal: Principal) -> Response:
     """One entry."""
     params = Params(request, _GET)
-    stored = await services_of(request).queries.get(
-        principal,
-        request.path_params["entry_id"],
-        workspace=params.text("workspace_id"),
-        min_seq=params.whole("min_seq"),
-        include_archive=params.truth("include_archive", absent=True),
-    )
+    async with _queries(request, params) as (queries, min_seq):
+        stored = await queries.get(
+            principal,
+            request.path_params["entry_id"],
+            workspace=params.text("workspace_id"),
+            min_seq=min_seq,
+            include_archive=params.truth("include_archive", absent=True),
+        )
     return answer({**stored.entry.record, "view_seq": stored.view_seq})
 
 
@@ -198,7 +214,7 @@ JOURNAL_ROUTES: Final = (
         serve=list_entries,
         answers=partial(answered, EntriesAnswer),
         errors=(404,),
-        extra=parameters(COMMON, PAGING, ARCHIVE, filters=True),
+        extra=parameters(COMMON, AS_OF, PAGING, ARCHIVE, filters=True),
     ),
     RouteDescription(
         route="GET /v1/journal/count",
@@ -209,7 +225,7 @@ JOURNAL_ROUTES: Final = (
         serve=count,
         answers=partial(answered, CountAnswer),
         errors=(404,),
-        extra=parameters(COMMON, PAGING, ARCHIVE, filters=True),
+        extra=parameters(COMMON, AS_OF, PAGING, ARCHIVE, filters=True),
     ),
     RouteDescription(
         route="GET /v1/journal/stream",
@@ -231,7 +247,7 @@ JOURNAL_ROUTES: Final = (
         serve=get,
         answers=partial(answered, EntryAnswer),
         errors=(404,),
-        extra=parameters(COMMON, ARCHIVE, path=("entry_id",)),
+        extra=parameters(COMMON, AS_OF, ARCHIVE, path=("entry_id",)),
     ),
     RouteDescription(
         route="GET /v1/journal/{entry_id}/entry",
@@ -242,7 +258,7 @@ JOURNAL_ROUTES: Final = (
         serve=get,
         answers=partial(answered, EntryAnswer),
         errors=(404,),
-        extra=parameters(COMMON, ARCHIVE, path=("entry_id",)),
+        extra=parameters(COMMON, AS_OF, ARCHIVE, path=("entry_id",)),
     ),
 )
 """``count`` and ``stream`` before ``{entry_id}``: the first route that matches serves."""

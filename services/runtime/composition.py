@@ -150,18 +150,20 @@ FAMILIES: Final[tuple[Answers, ...]] = (
 )
 
 
-def handlers(node: Node) -> Iterator[tuple[Operation[Any, Any], Handler[Any, Any]]]:
-    """Every operation with its handler: the method of the use-case that the node has."""
+def handlers(node: Node, *, past: bool = False) -> Iterator[tuple[Operation[Any, Any], Handler[Any, Any]]]:
+    """Every operation, or with ``past`` those with ``as_of``, with its handler: the method of the node's use-case."""
     for answers in FAMILIES:
         for operation, method in answers:
+            if past and not operation.past:
+                continue
             of: type[Any] = vars(sys.modules[method.__module__])[method.__qualname__.partition(".")[0]]
             yield operation, getattr(node.use(of), method.__name__)
 
 
-def desk_of(node: Node) -> Desk:
-    """The desk, which answers every operation."""
+def desk_of(node: Node, *, past: bool = False) -> Desk:
+    """The desk, which answers every operation; with ``past``, those with ``as_of``."""
     desk = Desk(node.views, node.use(DocumentStores).require_journal)
-    for operation, handler in handlers(node):
+    for operation, handler in handlers(node, past=past):
         desk.bind(operation, handler)
     return desk
 

@@ -20,7 +20,7 @@ from .views import NodeViews
 
 _LIVE: Final = ("", ".wal", ".tmp")
 """Suffixes of the live views."""
-_SCRATCH: Final = (".rebuild", ".verify", ".salvage")
+_SCRATCH: Final = (".rebuild", ".verify", ".salvage", ".asof-")
 """Suffixes of views that a long operation folds beside the live ones; a crash leaves them."""
 
 

@@ -56,6 +56,7 @@ from .composition import make_node, make_services, start_http
 from .embedding import Embedding, Filling, StaticTable, connection_trouble, statuses
 from .erasing import ErasedStream
 from .journal_side import BrokerLink, JournalSide, open_link
+from .past import PastViews
 from .views import VIEWS_FILE, aside_text
 
 # Implements ``Finder``: one function for each kind of text that reactors search.
@@ -377,6 +378,8 @@ class Runtime:
             budgets=budgets,
             limits=HttpLimits.of(settings),
         )
+        past = await parts.begin("past_views", PastViews(node, views, embedding, tokens, static_table.current))
+        services.desk.past = past.at
         await services.status.gauges()  # reads most views, so that damage is found before the node is announced
         server = await start_http(parts, services, settings)
         await parts.begin("ingest", ingest)

@@ -1,0 +1,241 @@
+"""The views as of a past moment: the present stream folded up to a sequence into a file of its own, with a node over it.
+
+Invariant: what was erased since is not in a past view, because the stream no longer has it, and because every view is
+dropped when an erasure is announced and when it is completed. A past node records nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, cast
+
+import structlog
+
+from ...consumers.host.bulk import fold_range
+from ...consumers.host.rebuild import beside
+from ...schemas.core.errors import InvalidQuery, NotAllowed
+from ...schemas.core.ports import CommittedBatch, ViewReader
+from ...schemas.core.timestamps import from_ms, parse_ts, to_ms
+from ...schemas.entries.tables import ENTRIES
+from ...schemas.erasure.tables import ERASURE_ROWS
+from ...schemas.settings import Settings
+from ..access.tokens import TokenRegistry
+from ..desk import Desk
+from ..entries.queries import JournalQueries
+from ..journal.intake.append import Journal
+from ..node import Node
+from ..parts import Part, Parts
+from .composition import desk_of, make_node
+from .embedding import Embedding
+from .views import NodeViews
+
+AT_MOST: Final = 2
+"""Past views that are kept: each is a file of about the size of the live views' and has up to 128 MiB of memory."""
+IDLE_S: Final = 600.0
+"""Seconds without a request after which a past view is dropped: somebody who compares two moments asks more often."""
+MEMORY_MB: Final = 128
+INDEX_MB: Final = 64
+SCRATCH: Final = "asof"
+
+_HINT: Final = "as_of is a sequence of the journal, or a time like 2026-11-21T09:30:00Z"
+_AFTER: Final = f"SELECT min(seq) FROM {ENTRIES} WHERE published_ms > ?"
+_LAST: Final = f"SELECT max(published_ms) FROM {ENTRIES}"
+_log = structlog.get_logger(__name__)
+
+
+class _NothingRecorded:
+    """Stands for the journal and the writer of a past node."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotAllowed("nothing is recorded as of a past moment", hint="leave as_of out")
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A past view and the node over it."""
+
+    desk: Desk
+    queries: JournalQueries
+    close: AsyncExitStack
+    users: int = 0
+    dropped: bool = False
+    timer: asyncio.TimerHandle | None = field(default=None)
+
+
+class PastViews(Part):
+    """Past views of a node, folded at the first request for a sequence and kept for a while.
+
+    Args:
+        node: The node of now.
+        views: Its views.
+        embedding: Its embedding models.
+        tokens: The tokens, whose rights are those of now.
+        static_table: Returns the table of late interaction, or None.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        views: NodeViews,
+        embedding: Embedding,
+        tokens: TokenRegistry,
+        static_table: Callable[[], Any],
+    ) -> None:
+        self._node = node
+        self._views = views
+        self._embedding = embedding
+        self._tokens = tokens
+        self._static_table = static_table
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._folding = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # as a part of the node
+
+    async def start(self) -> None:
+        """Delete what a crash left, and watch for erasures."""
+        self._loop = asyncio.get_running_loop()
+        await asyncio.to_thread(_delete_left, self._views.store.path)
+        self._unsubscribe = self._views.store.subscribe(self._on_commit)
+
+    async def stop(self) -> None:
+        """Drop all views."""
+        self._unsubscribe()
+        await self.drop()
+
+    def figures(self) -> Any:
+        """The sequences of the kept views."""
+        return {"kept": list(self._kept)} if self._kept else None
+
+    async def drop(self) -> None:
+        """Drop all views; those in use are dropped when they are no longer used."""
+        self._drop_all()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    # for requests
+
+    @asynccontextmanager
+    async def at(self, as_of: str) -> AsyncIterator[_Kept]:
+        """The desk and the queries as of a sequence or a time.
+
+        Raises:
+            InvalidQuery: If it is neither, or later than the stream.
+            Unavailable: If the disk is too full for another views file.
+        """
+        seq, moment = await self._sequence(as_of)
+        async with self._folding:  # one fold at a time: it takes a core
+            kept = self._kept.get(seq) or await self._fold(seq, moment)
+            self._kept.move_to_end(seq)
+            kept.users += 1
+            for other in list(self._kept)[:-AT_MOST]:
+                self._drop(other)
+        if kept.timer is not None:
+            kept.timer.cancel()
+        try:
+            yield kept
+        finally:
+            kept.users -= 1
+            if kept.dropped and not kept.users:
+                self._close(kept)
+            elif not kept.dropped:
+                kept.timer = asyncio.get_running_loop().call_later(IDLE_S, self._drop, seq)
+
+    async def _sequence(self, as_of: str) -> tuple[int, datetime | None]:
+        """The sequence, and the time if one was named: the last message before the first entry after it."""
+        store = self._views.store
+        if as_of.isdecimal():
+            seq = int(as_of)
+            if not 1 <= seq <= store.view_seq():
+                raise InvalidQuery(
+                    f"as_of: the views are at {store.view_seq():,}, and the first message is 1",
+                    hint=_HINT,
+                    field="as_of",
+                )
+            return seq, None
+        try:
+            moment = parse_ts(as_of)
+        except ValueError as error:
+            raise InvalidQuery(
+                f"as_of: {error}",
+                hint=_HINT,
+                field="as_of",
+            ) from None
+        [(after,)] = await asyncio.to_thread(store.rows, _AFTER, [to_ms(moment)])
+        seq = store.view_seq() if after is None else after - 1
+        if seq < 1:
+            raise InvalidQuery("as_of: the journal is younger", hint="name a later time", field="as_of")
+        return seq, moment
+
+    async def _fold(self, seq: int, moment: datetime | None) -> _Kept:
+        live, settings = self._views, self._node.settings
+        async with AsyncExitStack() as opening:
+            fresh = await opening.enter_async_context(
+                beside(live.host, live.host.projections, f"{SCRATCH}-{seq}", min(MEMORY_MB, live.memory_mb))
+            )
+            await fold_range(fresh.host, live.source, seq)
+            if moment is None:
+                [(last_ms,)] = await asyncio.to_thread(fresh.store.rows, _LAST, [])
+                moment = self._node.clock() if last_ms is None else from_ms(last_ms)
+            node = await self._over(opening, fresh.store, settings, moment)
+            kept = self._kept[seq] = _Kept(desk_of(node, past=True), node.queries, opening.pop_all())
+        return kept
+
+    async def _over(self, stack: AsyncExitStack, views: ViewReader, settings: Settings, moment: datetime) -> Node:
+        """A node over past views that records nothing."""
+        nothing = _NothingRecorded()
+        node = await make_node(
+            stack,
+            Parts(stack),
+            views=views,
+            journal=cast("Journal", nothing),
+            writer=cast("Any", nothing),
+            settings=settings.model_copy(
+                update={"query_log": False, "hot_index_mb": min(INDEX_MB, settings.hot_index_mb)}
+            ),
+            clock=lambda: moment,
+            subject_key=self._node.subject_key,
+            embedding=self._embedding,
+            static_table=self._static_table,
+            trouble=lambda: None,
+        )
+        node.put(TokenRegistry, self._tokens)
+        return node
+
+    # dropping
+
+    def _on_commit(self, batch: CommittedBatch) -> None:
+        """Drop the views when an erasure changed its state; called on the thread that folds."""
+        if ERASURE_ROWS.name in batch.changes and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._drop_all)
+
+    def _drop_all(self) -> None:
+        for seq in list(self._kept):
+            self._drop(seq)
+
+    def _drop(self, seq: int) -> None:
+        if (kept := self._kept.pop(seq, None)) is None:
+            return
+        kept.dropped = True
+        if kept.timer is not None:
+            kept.timer.cancel()
+        if not kept.users:
+            self._close(kept)
+
+    def _close(self, kept: _Kept) -> None:
+        closing = asyncio.get_running_loop().create_task(kept.close.aclose(), name="past-views-close")
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+def _delete_left(views: Path) -> None:
+    for file in views.parent.glob(f"{views.name}.{SCRATCH}-*"):
+        file.unlink(missing_ok=True)

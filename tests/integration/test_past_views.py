@@ -1,0 +1,221 @@
+"""Reads as of a past moment: what a node answered then, without what was erased since."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import httpx
+import pytest
+from support.minilm import minilm_cache
+from support.requests_of import fields_of
+from support.running import running_node
+from support.stack import Stack
+from support.tool_calls import Place, furnished
+
+from crew_journal.schemas.core.operation import Operation
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.operations import ALL
+from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.runtime.node import Runtime
+
+PAST = [operation for operation in ALL if operation.past]
+MOVING = {
+    "receipt",
+    "view_seq",
+    "trace_id",
+    "score",
+    "scores",
+    "embedder",
+    "score_parts",
+    "age_seconds",
+    "indexed_at",
+    "now",
+    "recency",
+}
+"""Fields that differ between two answers to the same request, or with the time of asking."""
+NONCE = re.compile(r"\b(?:r_)?[0-9a-f]{24,32}\b")
+AGED = 1e-3
+"""What a score loses in a few seconds."""
+REST_S = 1.5
+"""Seconds without a new sequence after which reactors are taken to have ended."""
+
+
+class _Asking:
+    """As much of a stack as ``furnished`` needs, over a whole node."""
+
+    def __init__(self, node: Runtime) -> None:
+        self._node = node
+
+    def client(self, token: str | None = None) -> AsyncCrewJournal:
+        return AsyncCrewJournal(self._node.http_url, token=token or self._node.owner_token)
+
+    async def token(self, role: Role, workspace: str, *, agent: str, crew: str) -> SimpleNamespace:
+        async with self.client() as owner:
+            made = await owner.create_token(role=role.value, workspace_id=workspace, agent_id=agent, crew_id=crew)
+        return SimpleNamespace(plaintext=made.token)
+
+
+@asynccontextmanager
+async def world(data_dir: Path, **given: Any) -> AsyncIterator[tuple[Runtime, Place, httpx.AsyncClient]]:
+    async with running_node(data_dir, **given) as node:
+        place = await furnished(cast(Stack, _Asking(node)), "acme", "Otto")
+        headers = {"Authorization": f"Bearer {node.owner_token}"}
+        async with httpx.AsyncClient(base_url=node.http_url, headers=headers, timeout=60) as http:
+            yield node, place, http
+
+
+async def ask(http: httpx.AsyncClient, operation: Operation[Any, Any], place: Place, **more: Any) -> Any:
+    """The answer without what moves."""
+    known = place.values("", operation.name) | {"agent_id": "ada", "crew_id": "red", "user": "maria", "seq": 1}
+    known |= {"kind": "fact", "name": place.fact} if operation.name in ("layered_read", "layered_query") else {}
+    fields = {**fields_of(operation, known), "workspace_id": place.workspace, **more}
+    if "agent_id" in operation.request.model_fields:
+        fields["agent_id"] = "ada"
+    if "workspace_id" not in operation.request.model_fields:
+        del fields["workspace_id"]
+    path = operation.path.format(**{name: fields.pop(name) for name in operation.path_fields})
+    sent: dict[str, Any] = {"json": fields} if operation.has_body else {"params": fields}
+    response = await http.request(operation.method, path, **sent)
+    assert response.status_code < httpx.codes.BAD_REQUEST or response.status_code == httpx.codes.NOT_FOUND, (
+        f"{operation.name}: {response.text}"
+    )
+    return _still(response.json())
+
+
+def _still(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _still(part) for name, part in value.items() if name not in MOVING}
+    if isinstance(value, list):
+        return [_still(part) for part in value]
+    return NONCE.sub("", value) if isinstance(value, str) else value
+
+
+def differences(ours: Any, theirs: Any, at: str = "") -> list[str]:
+    """Where two answers differ."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        names = ours.keys() | theirs.keys()
+        return [found for name in names for found in differences(ours.get(name), theirs.get(name), f"{at}.{name}")]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return [found for n, pair in pairs for found in differences(*pair, f"{at}[{n}]")]
+    if isinstance(ours, float) and isinstance(theirs, float) and abs(ours - theirs) < AGED:
+        return []
+    return [] if ours == theirs else [f"{at}: {ours!r} instead of {theirs!r}"]
+
+
+async def head(http: httpx.AsyncClient) -> int:
+    """The sequence that all views have reached, once nothing is under way."""
+    added = await http.post("/v1/journal", json={"entry_type": "run.completed", "summary": "now", "workspace_id": "x"})
+    seq = added.json()["entries"][0]["seq"]
+    before = 0
+    while before < seq:
+        before = seq
+        await asyncio.sleep(REST_S)
+        counted = await http.get("/v1/journal/count", params={"workspace_id": "x", "min_seq": seq})
+        seq = int(counted.json()["view_seq"])
+    return seq
+
+
+async def test_every_operation_with_as_of_answers_as_it_did_then(tmp_path: Path) -> None:
+    async with world(tmp_path) as (node, place, http):
+        seq = await head(http)
+        then = {operation.name: await ask(http, operation, place) for operation in PAST}
+        async with AsyncCrewJournal(node.http_url, token=node.owner_token) as owner:
+            await owner.document_write("AGENT", "append", "- later", agent_id="ada", workspace_id="acme")
+            await owner.add_drawer("works", "cellar", "The press was sold", workspace_id="acme")
+            await owner.kg_add("something", "keeps", "the new press", workspace_id="acme")
+            await owner.retract("acme-first", "it was wrong", workspace_id="acme")
+            await owner.register_agent("zoe", crew_id="red", workspace_id="acme")
+            for number in range(3):
+                entry = {"entry_type": "run.completed", "summary": f"Who keeps the press? Zoe does, {number}"}
+                await owner.append({**entry, "workspace_id": "acme", "agent_id": "ada", "crew_id": "red"})
+        await head(http)
+        assert len(PAST) >= 30
+        now = {operation.name: await ask(http, operation, place) for operation in PAST}
+        assert sum(now[name] != then[name] for name in then) >= 10, "what came later changes many answers"
+        wrong = {
+            operation.name: found
+            for operation in PAST
+            if (found := differences(await ask(http, operation, place, as_of=str(seq)), then[operation.name]))
+        }
+        assert wrong == {}, "\n".join(f"@@{name} {found}" for name, found in wrong.items())
+
+
+async def test_list_count_and_get_as_of_a_sequence_and_a_time(tmp_path: Path) -> None:
+    async with world(tmp_path) as (_node, _place, http):
+        seq = await head(http)
+        at = {"workspace_id": "acme"}
+        before = (await http.get("/v1/journal/count", params=at)).json()["count"]
+        listed = (await http.get("/v1/journal", params={**at, "limit": 2})).json()["entries"]
+        added = await http.post("/v1/journal", json={"entry_type": "note", "summary": "late", **at, "id": "late"})
+        await http.get("/v1/journal/count", params={**at, "min_seq": added.json()["entries"][0]["seq"]})
+        past = {**at, "as_of": str(seq)}
+        assert (await http.get("/v1/journal/count", params=past)).json() == {"count": before, "view_seq": seq}
+        assert (await http.get("/v1/journal", params={**past, "limit": 2})).json()["entries"] == listed
+        assert (await http.get("/v1/journal/late", params=past)).status_code == httpx.codes.NOT_FOUND
+        assert (await http.get("/v1/journal/late", params=at)).status_code == httpx.codes.OK
+        time = (await http.get("/v1/journal/late", params=at)).json()["ts"]
+        later = (await http.get("/v1/journal/count", params={**at, "as_of": time})).json()
+        assert later["view_seq"] >= seq
+
+
+@pytest.mark.parametrize("as_of", ["0", "999999", "yesterday", "2020-01-01T00:00:00Z"])
+async def test_a_moment_that_the_journal_does_not_have_is_refused_by_its_field(tmp_path: Path, as_of: str) -> None:
+    async with world(tmp_path) as (_node, _place, http):
+        for path in ("/v1/journal/count", "/v1/learned-rules"):
+            refused = await http.get(path, params={"as_of": as_of})
+            if refused.status_code != httpx.codes.NOT_FOUND:
+                assert (refused.status_code, refused.json()["field"]) == (400, "as_of")
+
+
+async def test_an_operation_that_changes_something_refuses_as_of_by_name(tmp_path: Path) -> None:
+    async with world(tmp_path) as (_node, _place, http):
+        body = {"tier": "AGENT", "mode": "append", "content": "x", "agent_id": "ada", "workspace_id": "acme"}
+        refused = await http.post("/memory/write", json={**body, "as_of": "3"})
+        assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
+        assert "as_of" in refused.text
+
+
+async def test_what_was_erased_since_is_not_in_a_past_view(tmp_path: Path) -> None:
+    async with world(tmp_path) as (node, place, http):
+        seq = await head(http)
+        recall = next(operation for operation in PAST if operation.name == "recall")
+        asked = {"query": "Who keeps the press?", "as_of": str(seq)}
+        found = await ask(http, recall, place, **asked)
+        assert "acme-second" in str(found)
+        begun = await http.post(
+            "/v1/admin/forget", json={"ids": ["acme-second"], "reason": "asked", "workspace_id": "acme"}
+        )
+        async with AsyncCrewJournal(node.http_url, token=node.owner_token) as owner:
+            erasure = await owner.erasure(begun.json()["erasure_id"], workspace_id="acme")
+            while erasure.state != "completed":
+                erasure = await owner.erasure(begun.json()["erasure_id"], workspace_id="acme")
+        assert "acme-second" not in str(await ask(http, recall, place, **asked))
+
+
+async def test_recall_by_meaning_as_of_then_uses_the_vectors_of_then(tmp_path: Path) -> None:
+    given = {"embedder": "minilm", "cache_dir": minilm_cache().parent}
+    async with (
+        running_node(tmp_path, **given) as node,
+        AsyncCrewJournal(node.http_url, token=node.owner_token) as client,
+    ):
+        first = await client.append(
+            {"entry_type": "memory.remembered", "summary": "The blue van goes to Ulm", "id": "van"}
+        )
+        found = None
+        for _ in range(200):
+            found = await client.recall("lorry destination", recipe="dense", min_seq=first.seq)
+            if found.hits:
+                break
+        assert found is not None
+        assert found.hits
+        seq = found.view_seq
+        await client.append({"entry_type": "memory.remembered", "summary": "The lorry goes to Bonn", "id": "lorry"})
+        past = await client.recall("lorry destination", recipe="dense", as_of=str(seq))
+        assert [hit.entry_id for hit in past.hits] == ["van"]

@@ -60,7 +60,7 @@ async def assigned(client: AsyncCrewJournal, names: tuple[str, ...]) -> None:
     """Return when the node that the client asks acts with these nodes."""
     async with asyncio.timeout(START_S):
         while [node.name for node in (await client.cluster()).nodes if node.assigned] != sorted(names):
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(POLL_S)  # another process gives no event
 
 
 @asynccontextmanager

@@ -25,9 +25,20 @@ from support.nodes import (
 )
 from support.running import running_node
 
-from crew_journal.schemas.core.errors import CrewJournalError, DataDirBusy, InvalidQuery, NotAllowed, NotAuthenticated
+from crew_journal.schemas.core.errors import (
+    CrewJournalError,
+    DataDirBusy,
+    InvalidQuery,
+    NotAllowed,
+    NotAuthenticated,
+    NotOwner,
+)
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.connection import connect, encode_headers
+from crew_journal.services.journal.broker.streams import stream_head
+from crew_journal.services.journal.publishing import EncodedMessage, Writer
+from crew_journal.services.ownership import FENCE
 
 NAMES = ("a", "b", "c")
 TAKEN_OVER_S = 10.0
@@ -141,6 +152,45 @@ async def test_writes_and_decisions_through_any_node_are_made_once(tmp_path: Pat
             assert await verified(client)
 
 
+class Former:
+    """The tenure of a node that does not know yet that it was replaced; implements ``Tenure``."""
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+
+    def epoch(self) -> int:
+        """The assignment that it knows."""
+        return self.seq
+
+    async def renewed(self, refused: int) -> None:
+        """The broker refused."""
+        raise NotOwner(f"refused under {refused}")
+
+
+async def test_a_decision_under_a_former_assignment_is_refused_by_the_broker(
+    tmp_path: Path, broker: ManagedBroker
+) -> None:
+    async with running_nodes(tmp_path, NAMES[:2], **at(broker)) as nodes, client_of(nodes["a"]) as client:
+        last = (await client.cluster()).assigned_seq
+        connection = await connect(broker.url, broker.user, broker.password, "test")
+        writer = Writer(connection, atomic=True)
+        await writer.open()
+        before = await stream_head(connection)
+        token = FENCE.set(Former(last - 1))
+        try:
+            for n in (1, 2):
+                messages = [EncodedMessage(f"control.w.x{m}", encode_headers({}), b"{}") for m in range(n)]
+                with pytest.raises(NotOwner):
+                    await writer.post_atomic(messages)
+            assert await stream_head(connection) == before
+            FENCE.set(Former(last))
+            assert len(await writer.post_atomic(messages)) == len(messages)
+        finally:
+            FENCE.reset(token)
+            await writer.close()
+            await connection.close()
+
+
 async def test_tokens_of_any_node_are_refused_at_every_node_once_revoked(tmp_path: Path, broker: ManagedBroker) -> None:
     async with running_nodes(tmp_path, NAMES[:2], **at(broker)) as nodes, AsyncExitStack() as stack:
         one, two = [await stack.enter_async_context(client_of(node)) for node in nodes.values()]
@@ -156,12 +206,11 @@ async def test_tokens_of_any_node_are_refused_at_every_node_once_revoked(tmp_pat
                 ):
                     with pytest.raises(NotAllowed):
                         await refused
-        revoked, refused_too = await outcomes([client.revoke_token(made.token_id) for client in (one, two) * 3])
-        assert len(revoked) == 1, refused_too
+        await two.revoke_token(made.token_id)
         for node in nodes.values():
             async with AsyncCrewJournal(node.http_url, token=made.token) as client:
                 async with asyncio.timeout(KNOWN_S):
-                    while await is_accepted(client):
+                    while await is_accepted(client):  # noqa: ASYNC110  # another process
                         await asyncio.sleep(0.05)
 
 
@@ -178,8 +227,8 @@ async def test_an_erasure_leaves_no_text_at_any_node_and_names_the_absent(
         erasure = await clients[1].forget(ids=[kept.id], reason="test")
         assert erasure.erasure_id is not None
         async with asyncio.timeout(ERASED_S):
-            while (done := await clients[0].erasure(erasure.erasure_id)).state != "completed":
-                await asyncio.sleep(0.1)  # the other process gives no event
+            while (done := await clients[0].erasure(erasure.erasure_id)).state != "completed":  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
         assert done.counts["node a"] == done.counts["node b"] == 1
         for client in clients:
             proof = await client.prove_erased(canary=text)
@@ -250,6 +299,7 @@ async def test_a_killed_a_stopped_and_a_paused_owner_are_replaced_and_decide_no_
             await node.end()
 
 
+@pytest.mark.nightly
 async def test_nodes_on_three_servers_decide_once_while_a_leader_is_lost(tmp_path: Path) -> None:
     (tmp_path / "cluster").mkdir()
     async with running_cluster(tmp_path / "cluster") as cluster, AsyncExitStack() as stack:

@@ -59,8 +59,8 @@ def client_of(node: Runtime | NodeProcess, **given: Any) -> AsyncCrewJournal:
 async def assigned(client: AsyncCrewJournal, names: tuple[str, ...]) -> None:
     """Return when the node that the client asks acts with these nodes."""
     async with asyncio.timeout(START_S):
-        while [node.name for node in (await client.cluster()).nodes if node.assigned] != sorted(names):
-            await asyncio.sleep(POLL_S)  # another process gives no event
+        while [node.name for node in (await client.cluster()).nodes if node.assigned] != sorted(names):  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
 
 
 @asynccontextmanager

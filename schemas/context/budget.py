@@ -31,9 +31,8 @@ class MemoryKind(StrEnum):
     EPISODIC = "episodic"
 
 
+# The shares of a phase sum to 90 percent: the rest is left free for the error of an estimate and the model's own framing.
 USER_PERCENT: Final = 25
-SLACK_PERCENT: Final = 10
-"""Left free, for the error of an estimate and for the model's own framing."""
 MEMORY_PERCENT: Final = {Phase.PLANNING: 45, Phase.EXECUTING: 40, Phase.REVIEWING: 50}
 TOOLS_PERCENT: Final = {Phase.PLANNING: 20, Phase.EXECUTING: 25, Phase.REVIEWING: 15}
 MEMORY_PARTS: Final = {

@@ -93,8 +93,6 @@ def _words(by_language: dict[str, str]) -> _RoutineWords:
     )
 
 
-CONSOLIDATION_VERSION: Final = 3
-
 SOURCES: Final = (
     "peer.escalation",
     "summary.generated",

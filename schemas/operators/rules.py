@@ -170,8 +170,6 @@ def facts_of(text: str) -> tuple[StatedFact, ...]:
 # Finds facts that people state about themselves, by the patterns of ``operator_facts.toml``; no model is needed.
 
 
-OPERATOR_FACTS_VERSION: Final = 2
-
 _CODE: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _QUOTED_LINE: Final = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _QUOTATION: Final = re.compile(r"[\"“„”«](?:[^\"“„”«»\n]*\s){2}[^\"“„”«»\n]*[\"“”»]")

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from .access import operations as access
 from .chain import operations as chain
+from .cluster import operations as cluster
 from .context import operations as context
 from .core.operation import Operation
 from .documents import operations as documents
@@ -40,6 +41,7 @@ ALL: Final[tuple[Operation[Any, Any], ...]] = (
     *operate.OPERATIONS,
     *erasure.OPERATIONS,
     *chain.OPERATIONS,
+    *cluster.OPERATIONS,
     *lineage.OPERATIONS,
 )
 """All operations, in the order of docs/operations.md."""

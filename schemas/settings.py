@@ -280,6 +280,11 @@ class BrokerSettings(BaseModel, use_attribute_docstrings=True):
     """Path of the nats-server binary to start; 2.10 or newer."""
     durability: Durability = "durable"
     """`durable`: flushed to disk before each acknowledgement. `interval`: flushed every 250 ms."""
+    node: Annotated[str | None, Env(default="a node that runs alone")] = Field(
+        default=None, pattern=r"^[a-z0-9][a-z0-9-]{0,31}$"
+    )
+    """Name of this node if several share the journal of `CREW_JOURNAL_NATS` ([cluster.md](cluster.md#several-nodes)):
+    up to 32 of a-z, 0-9 and -."""
     replicas: Annotated[int | None, Env(default="those of the existing streams, else 1")] = Field(
         default=None, ge=1, le=5
     )
@@ -298,6 +303,12 @@ class BrokerSettings(BaseModel, use_attribute_docstrings=True):
                 address = broker_address(url)
                 values |= {"nats": address.url, "nats_user": address.user, "nats_password": address.password}
         return values
+
+    @model_validator(mode="after")
+    def _needs_broker(self) -> Self:
+        if self.node is not None and self.nats is None:
+            raise ValueError("node needs nats: several nodes share a broker of your own")
+        return self
 
     @field_validator("nats")
     @classmethod

@@ -17,11 +17,13 @@ from pydantic import BaseModel, ValidationError
 from ..schemas.core.body_problems import body_problems
 from ..schemas.core.entry import ActorType
 from ..schemas.core.errors import InvalidQuery, InvalidRequest, NotAllowed
+from ..schemas.core.ids import SYSTEM_WORKSPACE
 from ..schemas.core.operation import Access, Effect, Operation, Request
 from ..schemas.core.ports import ViewReader
 from ..schemas.core.principal import Principal, Role
 from ..schemas.settings import MIN_SEQ_WAIT_S
 from .budgets import SPENDER
+from .ownership import ALONE, Ownership
 
 if TYPE_CHECKING:
     from .entries.queries import JournalQueries
@@ -128,6 +130,7 @@ class Desk:
         require_journal: Raises if a workspace's documents are not in the journal; takes the workspace and a description
             of the request.
         wait_s: Seconds to wait at most.
+        ownership: For which workspaces this node decides; the others' decisions are made by another node.
     """
 
     def __init__(
@@ -136,10 +139,12 @@ class Desk:
         require_journal: Callable[[str, str], None] | None = None,
         *,
         wait_s: float = MIN_SEQ_WAIT_S,
+        ownership: Ownership = ALONE,
     ) -> None:
         self._views = views
         self._require_journal = require_journal
         self._wait_s = wait_s
+        self._ownership = ownership
         self.past: Past | None = None
         """Opens past views; None if this desk has none."""
         self._handlers: dict[str, Handler[Any, Any]] = {}
@@ -162,6 +167,7 @@ class Desk:
             ViewsBehind: If the views do not pass ``min_seq`` in time.
             OverBudget: If the operation changes something and the token has used up a budget.
             NotByProvider: If the operation needs the journal and the workspace's documents are not in it.
+            NotOwner: If the node that decides was lost while it worked on the request.
             CrewJournalError: Any other error of the handler.
         """
         check_access(operation.access, principal)
@@ -173,6 +179,18 @@ class Desk:
                 self._require_journal(caller.workspace_id, "as_of")
             async with self.past(as_of) as moment:
                 return await moment.desk.run(operation, principal, now)
+        if operation.effect is Effect.READS or operation.decided == "anywhere" or self._ownership is ALONE:
+            return await self._answer(operation, caller, request)
+
+        async def here() -> A:
+            return await self._answer(operation, caller, request)
+
+        decided: A = await self._ownership.decide(
+            operation, decided_for(operation, caller.workspace_id), principal, raw, here
+        )
+        return decided
+
+    async def _answer(self, operation: Operation[Q, A], caller: Caller, request: Q) -> A:
         if operation.views and (min_seq := getattr(request, "min_seq", None)):
             await self._views.wait_for(min_seq, self._wait_s, *operation.views)
         if operation.effect is not Effect.READS and (spender := SPENDER.get()) is not None:
@@ -181,6 +199,12 @@ class Desk:
             self._require_journal(caller.workspace_id, operation.needs_journal)
         answer: A = await self._handlers[operation.name](caller, request)
         return answer
+
+
+def decided_for(operation: Operation[Any, Any], workspace_id: str) -> str:
+    """The workspace whose owner decides: the caller's, or that of the system."""
+    of_node = operation.decided == "node" or operation.access is Access.NODE_OWNER
+    return SYSTEM_WORKSPACE if of_node else workspace_id
 
 
 def check_access(access: Access, principal: Principal) -> None:

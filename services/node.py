@@ -23,6 +23,7 @@ from ..schemas.text.analyzer import Analyzer
 from .desk import Caller
 from .journal.intake.append import DecisionFields, Journal
 from .journal.publishing import Writer
+from .ownership import ALONE, Ownership
 
 if TYPE_CHECKING:
     from .documents.search import RecordSearch
@@ -111,6 +112,7 @@ class Node:
         subject_key: The key of the hash that names people.
         ends: Closes resources of use-cases.
         wait_s: Seconds to wait until the views show a decision.
+        ownership: For which workspaces this node decides.
     """
 
     views: ViewReader
@@ -126,6 +128,7 @@ class Node:
     subject_key: bytes = field(repr=False)
     ends: AsyncExitStack
     wait_s: float = MIN_SEQ_WAIT_S
+    ownership: Ownership = ALONE
     _made: dict[type[Any], Any] = field(default_factory=dict, init=False, repr=False)
 
     def use(self, kind: type[T]) -> T:

@@ -135,6 +135,7 @@ CREATE_TOKEN: Final = Operation(
     access=Access.ADMINISTRATOR,
     errors=(409,),
     repeatable=False,
+    decided="node",
 )
 TOKENS: Final = Operation(
     name="tokens",
@@ -155,6 +156,7 @@ REVOKE_TOKEN: Final = Operation(
     errors=(404,),
     command="token revoke",
     repeatable=False,
+    decided="node",
 )
 BROKER: Final = Operation(
     name="broker",

@@ -216,6 +216,14 @@ class Unavailable(CrewJournalError):
     exit_code = 5
 
 
+class NotOwner(CrewJournalError):
+    """Another node decides for the workspace, or none can at present; a repeated request reaches the right one."""
+
+    title = "Another node decides"
+    status = 503
+    exit_code = 5
+
+
 class ViewsBehind(Unavailable):
     """The views did not reach ``min_seq`` in time."""
 

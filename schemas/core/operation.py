@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Final, Generic, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 
@@ -146,6 +146,9 @@ class Operation(Generic[Q, A]):
         errors: HTTP status codes in addition to those of every operation.
         command: Name of the command, ``dlq list``; None if absent or written by hand.
         repeatable: Whether a client may repeat the request if the answer was lost.
+        decided: Where several nodes share a journal: ``workspace``, by the owner of the caller's workspace; ``node``, by
+            the owner of the system's decisions, because it concerns all workspaces or runs one at a time; ``anywhere``,
+            because it decides nothing. What reads is answered anywhere.
         needs_journal: What the operation does, in words for the error message that refuses it in a workspace whose
             documents are not stored in the journal; empty if every document store can answer.
     """
@@ -161,6 +164,7 @@ class Operation(Generic[Q, A]):
     command: str | None = None
     repeatable: bool = True
     needs_journal: str = ""
+    decided: Literal["workspace", "node", "anywhere"] = "workspace"
 
     @property
     def past(self) -> bool:

@@ -96,6 +96,7 @@ PUBLISH_ENTRY: Final = Operation(
     effect=Effect.CREATES,
     errors=(409, 413),
     repeatable=False,
+    decided="anywhere",
 )
 CONVERSATION_SEARCH: Final = Operation(
     name="conversation_search",

@@ -277,6 +277,7 @@ FORGET: Final = Operation(
     access=Access.ADMINISTRATOR,
     errors=(404, 503),
     repeatable=False,
+    decided="node",
 )
 ERASURE: Final = Operation(
     name="erasure",
@@ -325,5 +326,6 @@ APPLY_RETENTION: Final = Operation(
     errors=(404, 503),
     command="memory retention",
     repeatable=False,
+    decided="node",
 )
 OPERATIONS: Final = (FORGET, EXPORT_PERSON, APPLY_RETENTION, PROVE_ERASED, ERASURE, ERASURES)

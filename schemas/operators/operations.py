@@ -223,6 +223,7 @@ REPLACE_SUBJECT_KEY: Final = Operation(
     effect=Effect.DESTROYS,
     access=Access.NODE_OWNER,
     command="operator replace-key",
+    decided="anywhere",
 )
 OPERATIONS: Final = (
     SHOW_OPERATOR,

@@ -564,6 +564,7 @@ USED: Final = Operation(
     effect=Effect.CHANGES,
     errors=(404,),
     command="used",
+    decided="anywhere",
 )
 RECEIPT: Final = Operation(
     name="receipt",

@@ -32,6 +32,8 @@ from .anchors import AnchorPlace, write_all
 
 RETRY_S: Final = 5.0
 """Seconds until sealing is tried again, for example while the broker is away."""
+OWNER_LOOK_S: Final = 1.0
+"""Seconds between checks whether this node is to seal; of several nodes, one does."""
 ARRIVED_AT_MOST: Final = 4_000
 """Messages of the feed that wait for sealing; older ones are dropped and read from the stream."""
 _SEALS: Final = f"{Family.CONTROL.value}.{SYSTEM_WORKSPACE}.{ChainSealed.ENTRY_TYPE}"
@@ -141,6 +143,10 @@ class Sealer(Part):
 
     async def _run(self) -> None:
         while True:
+            if not self._node.ownership.hold(SYSTEM_WORKSPACE):
+                self._ready, self._due = False, None
+                await asyncio.sleep(OWNER_LOOK_S)
+                continue
             try:
                 if not self._ready:
                     await self._resume()

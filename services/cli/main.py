@@ -34,7 +34,7 @@ from .learn import app as learn
 from .mcp import mcp
 from .memory import memory
 from .mirror.command import mirror
-from .operate import dlq, rebuild, status, verify
+from .operate import cluster, dlq, rebuild, status, verify
 from .options import Fields, Json, Where, is_argument
 from .output import show
 from .printers import PRINTERS, health, knowledge, layered, operators, palace, print_fields
@@ -134,6 +134,7 @@ GROUPS: Final = {
     "config": config,
     "layered": layered,
     "broker": broker,
+    "cluster": cluster,
 }
 add_commands(app, GROUPS)
 for name, group in GROUPS.items():

@@ -572,6 +572,12 @@ def _dead_letters(answer: Mapping[str, Any]) -> None:
             print(f"    {safe(cut)}")
 
 
+def _nodes(answer: Mapping[str, Any]) -> None:
+    columns = ("name", "slots", "lag", "heard_s", "version", "http")
+    rows = [["-" if node.get(column) is None else node[column] for column in columns] for node in answer["nodes"]]
+    print_table(columns, rows, right=columns[1:4], empty="the node runs alone")
+
+
 def _graph(answer: Mapping[str, Any]) -> None:
     nodes = [
         (node["depth"], node["id"], node["entry_type"], who_of(node), node["ts"][:10], node["summary"])
@@ -916,6 +922,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "restore": _retraction,
     "correct": _correction,
     "corrections": _corrections,
+    "cluster": _nodes,
     "dead_letters": _dead_letters,
     "relate": _relation,
     "unrelate": _relation,

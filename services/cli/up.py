@@ -50,6 +50,9 @@ def up(
     replicas: Annotated[
         int | None, Option("--replicas", help="Copies of the streams in a cluster. [default: as they are, else 1]")
     ] = None,
+    node: Annotated[
+        str | None, Option("--node", help="Name of this node, if several share the journal of --nats. [default: alone]")
+    ] = None,
     durability: Annotated[
         str | None,
         Option("--durability", help="durable: fsync before the ack; interval: every 250 ms. [default: durable]"),
@@ -79,6 +82,7 @@ def up(
             http=http,
             nats=nats,
             replicas=replicas,
+            node=node,
             durability=durability,
             embedder=embedder,
             anchors=os.pathsep.join(anchor) if anchor else None,

@@ -41,6 +41,7 @@ from ...schemas.access.operations import (
     WorkspaceSettingsAnswer,
 )
 from ...schemas.chain.operations import PROVE_ENTRY, VERIFY_CHAIN, ProveEntryAnswer, VerifyChainAnswer
+from ...schemas.cluster.operations import CLUSTER, ClusterAnswer
 from ...schemas.context.operations import (
     CONTEXT_ASSEMBLE,
     FACT_CONFLICTS,
@@ -3397,6 +3398,15 @@ class Operations:
         """
         return self._operate(PROVE_ENTRY, locals())
 
+    def cluster(
+        self,
+    ) -> ClusterAnswer:
+        """List the nodes of the journal: which are live, for how many slots each decides, and how far its views are.
+
+        A node that runs alone answers with an empty list.
+        """
+        return self._operate(CLUSTER, locals())
+
     def show_lineage(
         self,
         name: str,
@@ -3639,6 +3649,7 @@ class AsyncOperations:
     erasures = _awaited(Operations.erasures)
     verify_chain = _awaited(Operations.verify_chain)
     prove_entry = _awaited(Operations.prove_entry)
+    cluster = _awaited(Operations.cluster)
     show_lineage = _awaited(Operations.show_lineage)
     who_saw = _awaited(Operations.who_saw)
     why = _awaited(Operations.why)

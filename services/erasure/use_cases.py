@@ -43,7 +43,7 @@ from ...schemas.core.errors import (
     NotFound,
     Unavailable,
 )
-from ...schemas.core.ids import hash64, is_id, name_key, uuid7_hex
+from ...schemas.core.ids import SYSTEM_WORKSPACE, hash64, is_id, name_key, uuid7_hex
 from ...schemas.core.ports import CommittedBatch, ViewReader
 from ...schemas.core.sequence_set import MAX_IDS, in_parts, ranges_of
 from ...schemas.core.timestamps import format_ms
@@ -81,9 +81,11 @@ from ...schemas.palace.events import DrawerMerged
 from ...schemas.recall.events import MemoryReferenced, MemorySearched
 from ...schemas.sweeps.events import SweepTicked
 from ...schemas.texts import TEXT_KINDS
+from ..data_dir import small_file, write_private
 from ..desk import Caller
 from ..node import Answers, Node
 from ..operate.letters import workspace_of
+from ..ownership import ALONE
 from ..parts import Part
 from .persons import DataSubject, data_subject
 from .proof import traces
@@ -140,6 +142,20 @@ _TEXT_VIEWS: Final = tuple(sorted({kind.table.view for kind in TEXT_KINDS}))
 _OPEN: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE state <> 'completed' ORDER BY seq"
 _LISTED: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspace_id = ? ORDER BY seq DESC"
 _ONE: Final = f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE workspace_id = ? AND erasure_id = ?"
+_COMPLETED: Final = (
+    f"SELECT {ERASURE_ROWS.names} FROM {ERASURE_ROWS} WHERE state = 'completed' AND seq > ? ORDER BY seq"
+)
+_OPEN_TASK: Final = "open erasures"
+"""Name of the task that resumes erasures of another node."""
+_ELSEWHERE: Final = "erasures of other nodes"
+"""Name of the task that follows the receipts of other nodes."""
+NODE: Final = "node "
+"""A receipt counts the nodes that have dropped what was erased, by name."""
+NODE_NOT_PROVEN: Final = (
+    "views and files of the node {name}, which did not confirm; it drops them when it reads this receipt"
+)
+DROPPED_FILE: Final = "erased"
+"""Holds the sequence of the last receipt that this node has followed."""
 _LATE: Final = "late messages"
 """Name of the task that deletes messages which came after they were erased."""
 _LATE_OF_COMPLETED: Final = f"""SELECT {LATE_MESSAGES.names} FROM {LATE_MESSAGES}
@@ -296,6 +312,7 @@ class Erasures(Part):
         self._unsubscribe: Callable[[], None] = lambda: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._late_due = False
+        self._folded = asyncio.Event()
 
     # as a part of the node
 
@@ -305,11 +322,23 @@ class Erasures(Part):
         self._unsubscribe = views.subscribe(self._follow)
         keys = await asyncio.to_thread(views.rows, f"SELECT key FROM {ERASED_IDS}")
         self._node.journal.erased.update(int(key) for (key,) in keys)
-        for values in await asyncio.to_thread(views.rows, _OPEN):
-            row = ErasureRow(*values)
-            self._begin(row.erasure_id, self._resume(row))
         self._loop = asyncio.get_running_loop()
+        await self._resume_open()
         self._begin_late()
+        if self._node.ownership is not ALONE:
+            self._begin(_ELSEWHERE, self._drop_elsewhere())
+
+    def take_over(self) -> None:
+        """Resume the erasures of a node that was lost, if this node erases from now on."""
+        if _OPEN_TASK not in self._tasks:
+            self._begin(_OPEN_TASK, self._resume_open())
+        self._begin_late()
+
+    async def _resume_open(self) -> None:
+        for values in await asyncio.to_thread(self._node.views.rows, _OPEN):
+            row = ErasureRow(*values)
+            if row.erasure_id not in self._tasks:
+                self._begin(row.erasure_id, self._resume(row))
 
     async def stop(self) -> None:
         """Stop the work; the next start resumes it."""
@@ -320,7 +349,7 @@ class Erasures(Part):
 
     def figures(self) -> Mapping[str, Any]:
         """How many erasures are under way."""
-        return {"under_way": len(self._tasks), "erased_ids": len(self._node.journal.erased)}
+        return {"under_way": len(self._tasks.keys() - {_ELSEWHERE}), "erased_ids": len(self._node.journal.erased)}
 
     def _follow(self, batch: CommittedBatch) -> None:
         changes = batch.changes.get(ERASED_IDS.name)
@@ -328,6 +357,7 @@ class Erasures(Part):
             self._node.journal.erased.update(int(key) for key in written["key"])
         if {LATE_MESSAGES.name, ERASURE_ROWS.name} & batch.changes.keys() and self._loop is not None:
             self._loop.call_soon_threadsafe(self._begin_late)
+            self._folded.set()
 
     # the operations
 
@@ -578,6 +608,10 @@ class Erasures(Part):
 
     def _begin(self, erasure_id: str, work: Awaitable[None]) -> None:
         async def run() -> None:
+            if erasure_id != _ELSEWHERE and not self._node.ownership.hold(SYSTEM_WORKSPACE):
+                if asyncio.iscoroutine(work):
+                    work.close()
+                return  # another node erases
             try:
                 await work
             except asyncio.CancelledError:
@@ -641,14 +675,47 @@ class Erasures(Part):
                 self._store = "files"
                 counts.update(await self._patiently(lambda: self._stream.files(workspace_id, delete=True)))
                 folded = True
+            self._store = "other nodes"
+            others = await self._node.ownership.refold_others(workspace_id)
+            counts.update({NODE + name: 1 for name, done in others.items() if done})
+            missing = tuple(NODE_NOT_PROVEN.format(name=name) for name, done in others.items() if not done)
             self._store = "receipt"
+            if (here := self._node.settings.node) is not None:
+                counts[NODE + here] = 1
             counted = {"stream": len(scope.sequences), **removed, **counts}
-            await self._patiently(lambda: self._complete(workspace_id, erasure_id, counted))
+            await self._patiently(lambda: self._complete(workspace_id, erasure_id, counted, missing))
         _log.info("erasure_completed", erasure_id=erasure_id, messages=len(scope.sequences))
 
-    async def _complete(self, workspace_id: str, erasure_id: str, counts: Mapping[str, int]) -> None:
+    async def refold(self, workspace_id: str) -> None:
+        """Drop what was erased of a workspace from the views and files of this node."""
+        async with self._alone:
+            await self._patiently(self._stream.rebuild)
+            await self._patiently(lambda: self._stream.files(workspace_id, delete=True))
+
+    async def _drop_elsewhere(self) -> None:
+        """Drop what was erased by other nodes while this one was away: the receipts do not name this node."""
+        mark = self._node.settings.data_dir / DROPPED_FILE
+        here = NODE + str(self._node.settings.node)
+        while True:
+            self._folded.clear()
+            stored = await asyncio.to_thread(small_file, mark)
+            known = int(stored) if stored else 0
+            rows = [
+                ErasureRow(*values) for values in await asyncio.to_thread(self._node.views.rows, _COMPLETED, [known])
+            ]
+            left = [row for row in rows if here not in json.loads(row.counts) and row.messages]
+            for workspace_id in dict.fromkeys(row.workspace_id for row in left):
+                await self.refold(workspace_id)
+            if rows:
+                await asyncio.to_thread(write_private, mark, f"{rows[-1].seq}\n")
+            await self._folded.wait()
+
+    async def _complete(
+        self, workspace_id: str, erasure_id: str, counts: Mapping[str, int], missing: tuple[str, ...] = ()
+    ) -> None:
         """Record the receipt."""
-        receipt = ErasureCompleted(erasure_id=erasure_id, counts=dict(counts), not_proven=NOT_PROVEN)
+        not_proven = (*NOT_PROVEN, *missing)
+        receipt = ErasureCompleted(erasure_id=erasure_id, counts=dict(counts), not_proven=not_proven)
         summary = f"erasure of {counts['stream']:,} messages completed"
         await self._node.decide(None, receipt, summary, workspace_id=workspace_id, entry_id=f"{erasure_id}_done")
 

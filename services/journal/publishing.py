@@ -17,13 +17,16 @@ import orjson
 import structlog
 from nats.aio.subscription import Subscription
 
+from ...schemas.cluster.events import ClusterAssigned
 from ...schemas.core.derived import OutgoingMessage
 from ...schemas.core.errors import BrokerError, BrokerUnavailable, EntryTooLarge, StorageFull
+from ...schemas.core.ids import SYSTEM_WORKSPACE
 from ...schemas.core.limits import ATOMIC_BATCH
 from ...schemas.core.ports import Published
 from ...schemas.core.subjects import Family
 from ...schemas.settings import ACK_TIMEOUT_S, PUBLISH_DEADLINE_S, PUBLISH_WINDOW
 from ..budgets import SPENDER, Spender
+from ..ownership import FENCE, Tenure
 from ..parts import end_task
 from .broker.connection import BrokerConnection, encode_headers, encode_publish
 
@@ -150,6 +153,16 @@ BATCH_ID: Final = "Nats-Batch-Id"
 BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
 BATCH_COMMIT: Final = "Nats-Batch-Commit"
 EXPECTED_LAST: Final = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_OF: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
+"""Names the subject whose last sequence is expected, if that is not the message's own; nats-server 2.12 and newer."""
+ASSIGNMENTS: Final = f"{Family.CONTROL.value}.{SYSTEM_WORKSPACE}.{ClusterAssigned.ENTRY_TYPE}"
+"""Subject of the assignments of slots to nodes."""
+FENCED_S: Final = 10.0
+"""Seconds until a decision gives up that meets decisions of other nodes in flight, of which a cluster of servers takes one
+at a time.
+"""
+FENCE_PAUSE_S: Final = 0.01
+"""Seconds between its attempts; the decision of another node is stored within 3 ms."""
 BATCH_HEAD: Final = 128
 """Maximum bytes that the headers of a batch add to a message."""
 _END: Final = len(b"\r\n")
@@ -176,6 +189,12 @@ def expecting(message: EncodedMessage, last_seq: int) -> EncodedMessage:
     """``message`` with the condition that ``last_seq`` is the last message of its subject."""
     line = f"{EXPECTED_LAST}: {last_seq}\r\n\r\n"
     return EncodedMessage(message.subject, message.head[:-_END] + line.encode(), message.body)
+
+
+def fenced(message: EncodedMessage, epoch: int) -> EncodedMessage:
+    """``message`` with the condition that the assignment at ``epoch`` is the last one."""
+    lines = f"{EXPECTED_LAST}: {epoch}\r\n{EXPECTED_OF}: {ASSIGNMENTS}\r\n\r\n"
+    return EncodedMessage(message.subject, message.head[:-_END] + lines.encode(), message.body)
 
 
 def refuse_oversized(messages: Sequence[EncodedMessage], limit: int) -> None:
@@ -383,6 +402,7 @@ class Writer:
         self._client = client
         self._atomic = atomic
         self._batch_places = asyncio.Semaphore(PLACES)
+        self._fencing = asyncio.Lock()
         self._group = (
             GroupCommit(self._fly_batch, self._fly, self._given_up, deadline_s) if atomic and group_commit else None
         )
@@ -464,7 +484,10 @@ class Writer:
 
     def post(self, message: EncodedMessage) -> Coroutine[Any, Any, Published]:
         """``publish`` of a message whose headers are encoded already; must be awaited at once."""
-        spender, posted = SPENDER.get(), self._post(message)  # no coroutine around the common case
+        fence = FENCE.get()
+        spender = SPENDER.get()
+        free = fence is None or not message.subject.startswith(_FAMILIES)  # other streams have no assignments
+        posted = self._post(message) if free else self._post_fenced(message)
         return posted if spender is None else _spending(spender, [message], posted, _seq_of)
 
     async def _post(self, message: EncodedMessage) -> Published:
@@ -487,6 +510,35 @@ class Writer:
             else:
                 self._free += 1  # the common case, inlined
 
+    async def _post_fenced(self, message: EncodedMessage) -> Published:
+        [published] = await self._post_atomic([message])
+        return published
+
+    async def _under(
+        self,
+        fence: Tenure,
+        messages: Sequence[EncodedMessage],
+        post: Callable[[Sequence[EncodedMessage]], Coroutine[Any, Any, list[Published]]],
+    ) -> list[Published]:
+        """Publish under the condition that no other node has taken over.
+
+        Raises:
+            NotOwner: If another node has.
+        """
+        give_up = self._loop.time() + FENCED_S
+        async with self._fencing:
+            while True:
+                epoch = fence.epoch()
+                try:
+                    return await post([fenced(message, epoch) for message in messages])
+                except WrongLastSequence as error:
+                    if error.last_seq is not None:
+                        await fence.renewed(epoch)
+                    elif self._loop.time() < give_up:
+                        await asyncio.sleep(FENCE_PAUSE_S * (1 + secrets.randbelow(4)))
+                    else:
+                        raise BrokerUnavailable("too many decisions at once", hint="try again") from None
+
     async def post_expecting(self, message: EncodedMessage, last_seq: int) -> Published:
         """``post`` with the condition that ``last_seq`` is the last message of its subject (0: the subject has no message).
 
@@ -497,6 +549,8 @@ class Writer:
         Raises:
             WrongLastSequence: If the last message is a different one, which may be this message itself.
         """
+        if (fence := FENCE.get()) is not None:
+            fence.epoch()  # the broker checks one condition for each message: here that of the message's own subject
         spender, single = SPENDER.get(), self._single(expecting(message, last_seq))
         return await (single if spender is None else _spending(spender, [message], single, _seq_of))
 
@@ -521,10 +575,16 @@ class Writer:
         return await _spending(spender, messages, self._post_atomic(messages), lambda acks: acks[-1].seq)
 
     async def _post_atomic(self, messages: Sequence[EncodedMessage]) -> list[Published]:
+        fence = FENCE.get()
+        if fence is not None and messages:
+            return await self._under(fence, messages, self._post_all)
+        return await self._post_all(messages)
+
+    async def _post_all(self, messages: Sequence[EncodedMessage]) -> list[Published]:
         if len(messages) > MAX_ATOMIC:
             done: list[Published] = []
             for start in range(0, len(messages), ATOMIC_BATCH):
-                done += await self._post_atomic(messages[start : start + ATOMIC_BATCH])
+                done += await self._post_all(messages[start : start + ATOMIC_BATCH])
             return done
         refuse_oversized(messages, self._client.max_payload)
         if self._atomic and len(messages) > 1:
@@ -541,6 +601,8 @@ class Writer:
             self._give_place_on()
 
     async def _singles(self, messages: Sequence[EncodedMessage]) -> list[Published]:
+        if FENCE.get() is not None:  # a cluster of servers takes one message of a condition at a time
+            return [await self._single(m) for m in messages]
         tasks = [asyncio.ensure_future(self._single(m)) for m in messages]
         try:
             return list(await asyncio.gather(*tasks))

@@ -24,6 +24,7 @@ from ..access.tokens import TokenRegistry
 from ..access.use_cases import Agents
 from ..budgets import Budgets
 from ..chain import use_cases as chain
+from ..cluster import use_cases as cluster
 from ..context import assembling, block, corrections, layered_facts, nudges
 from ..context import use_cases as layered
 from ..context.assembling import Assembling
@@ -70,6 +71,7 @@ from ..operate.bundles import Bundles
 from ..operate.status import LongOperations, NodeStatus, as_json
 from ..operators import use_cases as operators
 from ..operators.use_cases import Operators
+from ..ownership import ALONE, Ownership
 from ..palace import filing, reading, tunnels
 from ..palace.searching import DrawerSearch
 from ..parts import Parts
@@ -136,6 +138,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     letters.ANSWERS,
     erasures.ANSWERS,
     chain.ANSWERS,
+    cluster.ANSWERS,
     exporting.ANSWERS,
     retention.ANSWERS,
     lineage.ANSWERS,
@@ -162,7 +165,7 @@ def handlers(node: Node, *, past: bool = False) -> Iterator[tuple[Operation[Any,
 
 def desk_of(node: Node, *, past: bool = False) -> Desk:
     """The desk, which answers every operation; with ``past``, those with ``as_of``."""
-    desk = Desk(node.views, node.use(DocumentStores).require_journal)
+    desk = Desk(node.views, node.use(DocumentStores).require_journal, ownership=node.ownership)
     for operation, handler in handlers(node, past=past):
         desk.bind(operation, handler)
     return desk
@@ -238,6 +241,7 @@ async def make_node(
     static_table: Callable[[], Words | None],
     trouble: Callable[[], str | None],
     choices: ProviderChoices | None = None,
+    ownership: Ownership = ALONE,
 ) -> Node:
     """Create the node and start its shared parts; the caller starts ``Sweeps`` after the parts that handle ticks.
 
@@ -254,6 +258,7 @@ async def make_node(
         static_table: Returns the current static table of late interaction, or None.
         trouble: Returns why the broker cannot accept a write; None if it can.
         choices: The provider of each workspace; by default from the settings.
+        ownership: For which workspaces the node decides.
     """
     queries = JournalQueries(views)
     stack.callback(queries.close)
@@ -287,6 +292,7 @@ async def make_node(
         clock=clock,
         subject_key=subject_key,
         ends=stack,
+        ownership=ownership,
     )
     node.put(ReceiptLog, log)
     stack.callback(node.put(Registry, Registry(views)).close)

@@ -10,6 +10,7 @@ sweeps.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,10 +27,10 @@ import structlog
 from ...consumers.discovery import discover_reactors
 from ...consumers.host.faults import damage_behind
 from ...consumers.host.opening import PutAside, put_damaged_aside
-from ...consumers.host.store import share_one_heap
+from ...consumers.host.store import ViewStore, share_one_heap
 from ...consumers.models.embed_reactor import EmbedReactor
 from ...consumers.reactor import Reactor, ReactorContext
-from ...schemas.core.errors import CrewJournalError, ViewsDamaged
+from ...schemas.core.errors import CrewJournalError, DataDirBusy, ViewsDamaged
 from ...schemas.core.ports import DRAWER_KIND, ENTRY_KIND, NearQuery, NearText
 from ...schemas.entries.tables import ADMISSION_PROJECTION
 from ...schemas.settings import GIVE_BACK_GROWTH_BYTES, REST_CPU_SHARE, REST_LOOK_S, Settings
@@ -39,15 +40,20 @@ from ..chain.anchors import anchor_places, signing_key
 from ..chain.sealer import Sealer
 from ..chain.use_cases import ChainProofs
 from ..client.project import claim_journal, note_token
+from ..cluster.membership import live_nodes
+from ..cluster.routing import RoutedOwnership
 from ..data_dir import announce, lock, subject_key
 from ..entries.live_tail import LiveTail
 from ..erasure.use_cases import Erasures
 from ..http.route import HttpLimits
+from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import stream_head
 from ..journal.intake.ingest import Ingest
+from ..journal.publishing import Writer
 from ..node import Node
 from ..operate.backup import backup_records
 from ..operate.letters import DeadLetters
+from ..ownership import ALONE
 from ..palace.searching import DrawerSearch, NearDrawers
 from ..parts import Part, Parts, end_task
 from ..recall.similar import NearEntries
@@ -303,6 +309,7 @@ class Runtime:
         )
         client, writer, views = base.client, base.writer, base.views
         store, host, journal = views.store, views.host, views.journal
+        members = await self._members(stack, client, writer, store, data_dir)
         nats = NatsUsers(link.managed) if link.managed is not None else None
         tokens = TokenRegistry(store, journal, self._owner_token, nats=nats)
         tokens.load()
@@ -331,6 +338,7 @@ class Runtime:
             embedding=embedding,
             static_table=static_table.current,
             trouble=lambda: connection_trouble(client),
+            ownership=members or ALONE,
         )
         node.put(BrokerLink, link)
         node.put(DeadLetters, views.desk)
@@ -382,6 +390,13 @@ class Runtime:
         services.desk.past = past.at
         await services.status.gauges()  # reads most views, so that damage is found before the node is announced
         server = await start_http(parts, services, settings)
+        if members is not None:
+            self._http_url = server.url
+            key = hmac.digest(node.subject_key, b"crew-journal operations", "sha256")
+            await members.serve(services.desk, budgets, key, erasures.refold)
+            members.on_change.append(erasures.take_over)
+            await parts.begin("cluster", members)
+            self._say(f"node: {members.name}")
         await parts.begin("ingest", ingest)
         await node.use(Sweeps).start()
         store.refuse_damage()  # a background task may have found damage
@@ -393,6 +408,34 @@ class Runtime:
         await parts.begin("seals", sealer)
         await reactors.start()
         embedding.start_probing()
+
+    async def _members(
+        self, stack: AsyncExitStack, client: BrokerConnection, writer: Writer, store: ViewStore, data_dir: Path
+    ) -> RoutedOwnership | None:
+        """This node among others; None if it runs alone.
+
+        Raises:
+            CrewJournalError: If it may not take part, or others run and it has no name.
+        """
+        settings = self._settings
+        if settings.node is None:
+            if settings.nats is not None and (running := await live_nodes(client)):
+                raise DataDirBusy(f"{', '.join(running)} run on this journal", hint="start this node with --node NAME")
+            return None
+        assert self._link is not None
+        members = RoutedOwnership(
+            settings.node,
+            await self._link.connect(stack, "crew-journal cluster"),
+            writer,
+            store,
+            subject_key=subject_key(data_dir),
+            version=distribution_version("crew-journal"),
+            clock=utc_now,
+            http=lambda: self._http_url,
+            give_up=self._give_up,
+        )
+        await members.check()
+        return members
 
     def _give_up(self, why: CrewJournalError) -> None:
         self._failure = why

@@ -22,7 +22,7 @@ import orjson
 import structlog
 
 from ...schemas.core.errors import BrokerUnavailable, CrewJournalError, EntryConflict
-from ...schemas.core.ids import derived_id
+from ...schemas.core.ids import SYSTEM_WORKSPACE, derived_id
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.timestamps import format_ms, to_ms
 from ...schemas.entries.tables import ENTRIES
@@ -228,7 +228,8 @@ class Sweeps:
     async def _run(self) -> None:
         while True:
             try:
-                await self.check()
+                if self._node.ownership.hold(SYSTEM_WORKSPACE):
+                    await self.check()
                 self._error = None
             except (
                 CrewJournalError

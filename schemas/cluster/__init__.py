@@ -1,0 +1,1 @@
+"""Several nodes on one journal: which of them decides for a workspace."""

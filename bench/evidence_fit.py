@@ -37,8 +37,8 @@ from crew_journal.services.recall.recipes import CONVERSATIONAL, ROBUST
 
 Floats = npt.NDArray[np.float64]
 
-TABLE: Final = PROJECT / "schemas" / "rules" / "evidence.json"
-CALIBRATIONS: Final = PROJECT / "services" / "query" / "evidence" / "calibrations.json"
+TABLE: Final = PROJECT / "schemas" / "recall" / "evidence.json"
+CALIBRATIONS: Final = PROJECT / "services" / "recall" / "calibrations.json"
 FOREIGN: Final = 0.5
 """Weight of a turn that was found for a foreign question: most questions that are asked have an answer."""
 RIDGE: Final = 3.0

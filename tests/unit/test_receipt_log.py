@@ -69,6 +69,7 @@ async def test_a_receipt_is_the_id_of_an_entry_that_says_what_was_shown_to_whom(
         "query": "what broke", "scope": "own", "crew_id": "c1", "agent_id": "a1", "recipe": "robust", "model": "mini",
         "hit_ids": ("e1", "e2"), "mean_cosine": 0.5, "scores": (0.9, 0.1), "confidences": (0.8, None), "mode": "search",
         "floor": None, "rendered": ("e1",), "asked_by": "t1", "chunks": (), "view_seq": 7,
+        "asked": {"k": 5, "role": Role.AGENT},
     }  # fmt: skip
     assert logged.journal.said[0]["agent_id"] == "a1"
 

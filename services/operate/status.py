@@ -168,6 +168,11 @@ class NodeStatus:
             for name, version in self._projections.items()
         }
 
+    @property
+    def view_seq(self) -> int:
+        """Sequence that all views have reached."""
+        return self._views.view_seq()
+
     def not_ready(self) -> list[str]:
         """Why the node cannot serve; empty if it can."""
         return self._parts.troubles()

@@ -17,8 +17,9 @@ from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.runtime.node import Runtime
-from crew_journal.services.web.pages import PAGES, PREFIX, without_place
+from crew_journal.services.web.pages import PAGES
 from crew_journal.services.web.routes import templates
+from crew_journal.services.web.sessions import PREFIX, without_place
 
 HOSTILE = "<script>alert(1)</script> \"' onload=x <img src=x onerror=y> \u202etxet desrever\u202c {{ 7 * 1009 }}"
 ENTRY = {"entry_type": "run.completed", "agent_id": "ada", "crew_id": "platform"}

@@ -351,6 +351,7 @@ class Runtime:
         reactors = parts.keep("reactors", Reactors(context, filling, self._say))
         parts.show("ingest", ingest.figures)
         operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now, node.subject_key))
+        stack.push_async_callback(operations.stop)
         erasures = node.put(Erasures, Erasures(node, ErasedStream(client, views, operations, base.gap_watch)))
         sealer = Sealer(
             node,

@@ -362,19 +362,19 @@ async def runs(visit: Visit) -> dict[str, Any]:
     )
     entries = (await _entries(visit, given, None, RUN_ENTRIES))["entries"]
     order = [severity.value for severity in Severity]
-    by_run = sorted((one for one in entries if one.trace_id), key=lambda one: one.trace_id)
+    by_run = sorted((one for one in entries if one["trace_id"]), key=lambda one: one["trace_id"])
     shown = []
-    for run_id, of_run in groupby(by_run, key=lambda one: one.trace_id):
-        members = sorted(of_run, key=lambda one: (one.ts, one.seq))
+    for run_id, of_run in groupby(by_run, key=lambda one: one["trace_id"]):
+        members = sorted(of_run, key=lambda one: (one["ts"], one["seq"]))
         shown.append(
             {
                 "run": run_id,
-                "first": members[0].ts,
-                "last": members[-1].ts,
+                "first": members[0]["ts"],
+                "last": members[-1]["ts"],
                 "entries": len(members),
-                "agents": sorted({one.agent_id for one in members if one.agent_id}),
-                "severity": max((str(one.severity) for one in members), key=order.index),
-                "summary": members[-1].summary,
+                "agents": sorted({one["agent_id"] for one in members if one["agent_id"]}),
+                "severity": max((str(one["severity"]) for one in members), key=order.index),
+                "summary": members[-1]["summary"],
             }
         )
     return {"runs": sorted(shown, key=lambda run: str(run["last"]), reverse=True), "searched": len(entries)}
@@ -384,8 +384,12 @@ async def run(visit: Visit) -> dict[str, Any]:
     """One run: its entries in the order of time, and where each lies in it."""
     run_id = visit.request.path_params["run_id"]
     entries = (await _entries(visit, [("trace_id", run_id)], None, RUN_ENTRIES))["entries"]
-    entries.sort(key=lambda one: (one.ts, one.seq))
-    return {"run": run_id, "entries": entries, "lanes": _lanes([(str(one.ts), str(one.ts), one) for one in entries])}
+    entries.sort(key=lambda one: (one["ts"], one["seq"]))
+    return {
+        "run": run_id,
+        "entries": entries,
+        "lanes": _lanes([(str(one["ts"]), str(one["ts"]), one) for one in entries]),
+    }
 
 
 async def health(visit: Visit) -> dict[str, Any]:
@@ -408,6 +412,7 @@ async def system(visit: Visit) -> dict[str, Any]:
     owns = values["owns_the_node"]
     return {
         **values,
+        "long": visit.services.operations.latest if owns else None,
         "charts": visit.services.history.charts() if owns else (),
         "cluster": await visit.run_or_none(CLUSTER) if owns else None,
     }

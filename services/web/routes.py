@@ -23,7 +23,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ...schemas.core.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound
-from ...schemas.core.operation import Operation
+from ...schemas.core.operation import Access, Operation
 from ...schemas.documents.operations import DOCUMENT_RESTORE, DOCUMENT_RETRACT
 from ...schemas.erasure.operations import EXPORT_PERSON, FORGET
 from ...schemas.facts.operations import KG_INVALIDATE
@@ -34,11 +34,11 @@ from ...schemas.operate.operations import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
 from ...schemas.operators.operations import CONSENT, DELETE_OPERATOR, FORGET_OPERATOR
 from ...schemas.relations.operations import RELATE, UNRELATE
 from ...schemas.standing.operations import CORRECT, RESTORE, RETRACT, SET_PRIORITY
+from ..desk import check_access
 from ..entries.filters import parse_filters
 from ..http.operations import readers
 from ..http.problems import trace_id_of
 from ..http.route import services_of
-from ..operate.status import as_json
 from ..printable import safe
 from .pages import PAGES, Page, Visit, workspaces
 from .sessions import (
@@ -94,6 +94,8 @@ FORMS: Final[dict[str, Operation[Any, Any]]] = {
     )
 }
 """Every change that a page can ask for."""
+LONG: Final = ("rebuild", "verify")
+"""Long operations of the node's owner; the page *System* shows how far they are."""
 DOWNLOADED: Final = frozenset({EXPORT_PERSON.name})
 """Operations whose answer is a file for the visitor."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -186,7 +188,7 @@ def _list_of(page: Page, rows: Any, form: str) -> Response:
     Raises:
         NotFound: If it is asked for in another form.
     """
-    shown = [as_json(row.model_dump(mode="json") if isinstance(row, BaseModel) else row) for row in rows]
+    shown = [orjson.loads(orjson.dumps(row, default=BaseModel.model_dump)) for row in rows]
     name = rest_of(page.path.partition("{")[0].rstrip("/"))
     if form == "json":
         return Response(orjson.dumps(shown), media_type="application/json", headers=HEADERS)
@@ -196,12 +198,12 @@ def _list_of(page: Page, rows: Any, form: str) -> Response:
     columns = list(dict.fromkeys(column for row in shown for column in row))
     writer = csv.writer(text)
     writer.writerow(columns)
-    writer.writerows([_cell(row.get(column)) for column in columns] for row in shown)
+    writer.writerows([cell_text(row.get(column)) for column in columns] for row in shown)
     attached = {"Content-Disposition": f'attachment; filename="{(name or "/list")[1:]}.csv"'}
     return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=HEADERS | attached)
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A value as text; a text that a spreadsheet would execute begins with an apostrophe."""
     if value is None:
         return ""
@@ -290,7 +292,12 @@ async def do(sessions: Sessions, request: Request) -> Response:
         form = await form_of(request)
         check_code(form, session.code)
         back = session.within(_local(form.pop("back", "/")))
-        operation = FORMS.get(request.path_params["operation"])
+        if (name := request.path_params["operation"]) in LONG:
+            check_access(Access.NODE_OWNER, principal)
+            long = services.operations
+            long.start(name, long.verify() if name == "verify" else long.rebuild(None, actor=principal.token_id))
+            return RedirectResponse(back, HTTPStatus.SEE_OTHER)
+        operation = FORMS.get(name)
         if operation is None:
             raise NotFound("no form asks for this", hint=f"there are {', '.join(sorted(FORMS))}")
         answer = await services.desk.run(operation, principal, _fields(operation, form))

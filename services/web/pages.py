@@ -35,7 +35,7 @@ from ...schemas.operators.operations import OPERATORS, SHOW_OPERATOR
 from ...schemas.recall.events import MemorySearched
 from ...schemas.recall.operations import RECALL
 from ...schemas.relations.operations import GRAPH
-from ...schemas.standing.operations import CORRECTIONS
+from ...schemas.standing.operations import CORRECTIONS, State
 from ..entries.filters import Cursor, parse_filters
 from ..http.route import AppServices
 from ..printable import moment_of
@@ -48,6 +48,8 @@ WAITING: Final = 5
 """Decisions of each kind that the first page shows; the lists show all."""
 HEALTH_DAYS: Final = 60
 RECALL_K: Final = 10
+ENDED: Final = (State.RETRACTED, State.STALE, State.SUPERSEDED)
+"""States of an entry about which nothing needs to be settled."""
 LANES: Final = 24
 """Most lines of a drawn time line; the table below it has all rows."""
 OF_SERVICE: Final = tuple(
@@ -165,11 +167,11 @@ async def _waiting(visit: Visit, health: Any) -> dict[str, Any]:
 
 
 async def _pairs(visit: Visit, review: Sequence[Any]) -> list[dict[str, Any]]:
-    """Proposed contradictions with what both entries say; pairs of which one is gone are left out."""
+    """Proposed contradictions with what both entries say; pairs of which one is gone or no longer counts are left out."""
     pairs = []
     for pair in review:
         sides = [await _entry(visit, entry_id) for entry_id in (pair.src, pair.dst)]
-        if all(sides):
+        if all(side and (side["standing"] or {}).get("state") not in ENDED for side in sides):
             pairs.append({"pair": pair, "sides": sides})
     return pairs
 

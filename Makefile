@@ -45,7 +45,7 @@ setup: $(VENV)/.installed
 	@$(BIN)/crew-journal embedder install minilm >/dev/null
 
 run: setup
-	@exec $(BIN)/crew-journal up --sample
+	@exec $(BIN)/crew-journal up --sample --data-dir "$${CREW_JOURNAL_DATA_DIR:-.crew-journal}"
 
 test: setup $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not nightly" -n $(WORKERS) --dist worksteal

@@ -25,9 +25,8 @@ def main() -> int:
     if len(sys.argv) >= 3 and sys.argv[1] == "hook" and not sys.argv[2].startswith("-"):
         from ..client.hook import run as run_hook
 
-        rest = sys.argv[3:]
-        program = rest[rest.index(_PROGRAM) + 1] if _PROGRAM in rest[:-1] else _DEFAULT_PROGRAM
-        return run_hook(sys.argv[2], program)
+        given = dict(zip(sys.argv[3::2], sys.argv[4::2], strict=False))
+        return run_hook(sys.argv[2], given.get(_PROGRAM, _DEFAULT_PROGRAM), place=given)
     if sys.argv[1:2] == ["hook"]:  # without an event, or with --help
         from ..client.command import main as client
 

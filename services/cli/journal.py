@@ -223,7 +223,7 @@ def publish(
         if text is not None and "entry_type" not in given:
             given["entry_type"] = NOTE
         records = given | {name: value for name, value in more.items() if value is not None}
-    with client(where, create=True) as journal:
+    with client(where, create=True, stay=True) as journal:
         receipts = journal.append_batch(records) if isinstance(records, list) else (journal.append(records),)
     show({"entries": [plain(receipt) for receipt in receipts]}, json_output, _print_acks)
 

@@ -20,7 +20,7 @@ from .checks import doctor
 from .cleaning import clean
 from .commands import Command
 from .connect import connect
-from .connection import client
+from .connection import client, down
 from .contexts import config, contexts
 from .demo import demo
 from .embeddings import app as embeddings
@@ -39,6 +39,7 @@ from .options import Fields, Json, Where, is_argument
 from .output import show
 from .printers import PRINTERS, health, knowledge, layered, operators, palace, print_fields
 from .recall import recall
+from .remember import remember
 from .run import new_app, run
 from .sidecar import sidecar
 from .up import up
@@ -81,6 +82,7 @@ def command_of(operation: Operation[Any, Any], name: str) -> Command:
 app = new_app()
 COMMANDS: Final[dict[str, Callable[..., int | None]]] = {
     "up": up,
+    "down": down,
     "work": work,
     "mcp": mcp,
     "connect": connect,
@@ -92,6 +94,7 @@ COMMANDS: Final[dict[str, Callable[..., int | None]]] = {
     "list": list_entries,
     "get": get,
     "tail": tail,
+    "remember": remember,
     "recall": recall,
     "eval": evaluate,
     "test": run_expectations,

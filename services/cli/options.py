@@ -87,17 +87,13 @@ OF_FIELDS: Final[dict[str, Complete]] = {
 """By the name of a request's field."""
 
 
-FALLBACK_DATA_DIR: Final = Path(".crew-journal")
-"""As in ``Settings`` (a test compares), which is not imported here."""
-
 DataDir = Annotated[
     Path | None,
     Option(
         "--data-dir",
         envvar="CREW_JOURNAL_DATA_DIR",
         file_okay=False,
-        show_default=str(FALLBACK_DATA_DIR),
-        help="Data directory; a running `up` is found in it.",
+        help="Data directory; a running `up` is found in it. [default: your own journal; see `config show`]",
     ),
 ]
 Workspace = Annotated[
@@ -128,6 +124,7 @@ class Where:
         data_dir: Used if there is no address; None for the data directory of the current folder (see ``folder``).
         url: The address.
         token: The token to send; surrounding blanks (a file's line break) do not count.
+        journal: The context that names the journal; ``configuration.configured`` has applied it already.
     """
 
     data_dir: DataDir = None
@@ -142,6 +139,10 @@ class Where:
             help="Token to send; by default the owner's token of the data directory.",
         ),
     ] = field(default=None, repr=False)
+
+    journal: Annotated[
+        str | None, Option("--journal", envvar="CREW_JOURNAL_CONTEXT", help="Name of the journal; see `journal list`.")
+    ] = None
 
     @property
     def folder(self) -> Path:

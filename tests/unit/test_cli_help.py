@@ -12,9 +12,7 @@ import click
 import pytest
 
 from crew_journal.schemas.operations import ALL
-from crew_journal.schemas.settings import Settings
 from crew_journal.services.cli.main import GROUPS, app, main
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
@@ -124,11 +122,6 @@ def test_completion_of_an_unknown_shell_is_refused(
     monkeypatch.setenv("SHELL", "/bin/csh")
     assert main(["--show-completion"]) == 2
     assert "use bash, zsh or fish" in capsys.readouterr().err
-
-
-def test_the_default_data_directory_is_the_settings_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CREW_JOURNAL_DATA_DIR", raising=False)
-    assert Settings().data_dir == FALLBACK_DATA_DIR
 
 
 def test_help_of_a_group_whose_reader_left_fails_nothing() -> None:

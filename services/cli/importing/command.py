@@ -366,7 +366,7 @@ def import_command(
             show({"from": selection.name, "plan": plan}, json_output, lambda _: say(f"nothing was written{why}"))
             return
     began = time.monotonic()
-    with target(where, create=True) as there:
+    with target(where, create=True, stay=True) as there:
         done = import_file(file or "", there, where, options, selection, total=plan["entries"] if plan else None)
         seconds = time.monotonic() - began
         behind = _behind(there, where, done.last_seq)

@@ -28,6 +28,7 @@ from ..schemas.export import entry_json_schema, stored_json_schema
 from ..schemas.operations import ALL
 from ..schemas.settings import SECTIONS, Setting
 from ..schemas.sweeps.rules import ALL_SWEEPS, due_times
+from .cli.lazy import index_text
 from .cli.options import option_of
 
 CLIENT: Final = "services/client/generated.py"
@@ -337,6 +338,7 @@ FILES: Final[dict[str, Callable[[], str]]] = {
     SYNC: sync_text,
     "docs/operations.md": docs_text,
     "docs/events.md": events_text,
+    "services/cli/index.json": index_text,
     "schemas/entry.schema.json": lambda: json.dumps(entry_json_schema(), indent=2) + "\n",
     "schemas/entry_stored.schema.json": lambda: json.dumps(stored_json_schema(), indent=2) + "\n",
 }

@@ -79,9 +79,7 @@ def kept(data_dir: Path) -> Iterator[RemovableFiles]:
     state = state_folder()
     old = [path for path in data_dir.glob(f"{_VIEWS}.*") if path.name != f"{_VIEWS}.wal"]
     items = (
-        RemovableFiles(
-            "models", "model weights; `embedder install minilm` downloads them again", (settings.models_dir,)
-        ),
+        RemovableFiles("models", "model weights; `model install minilm` downloads them again", (settings.models_dir,)),
         RemovableFiles("broker", "nats-server; needed to start `up`, unless one is on PATH", (settings.nats_dir,)),
         RemovableFiles(
             "hooks",

@@ -63,7 +63,7 @@ class Configuration:
         if name not in self.contexts:
             known = ", ".join(sorted(self.contexts)) or "none"
             raise NotFound(
-                f"there is no context {name}", hint=f"there are: {known}; `crew-journal context add` makes one"
+                f"there is no context {name}", hint=f"there are: {known}; `crew-journal journal add` makes one"
             )
         return self.contexts[name]
 

@@ -18,6 +18,7 @@ from ...schemas.core.errors import NotAllowed
 from ..client.find import CONTEXT_VARIABLE, Place, config_file, places
 from . import configuration
 from .commands import Argument, CommandGroup, Option
+from .completion import journals
 from .configuration import CliContext, load
 from .configuration import save as write
 from .options import Json
@@ -28,11 +29,7 @@ config = CommandGroup(help="The configuration file.")
 _HIDDEN: Final = "(set)"
 
 
-def _names() -> list[str]:
-    return sorted(load().contexts)
-
-
-Name = Annotated[str, Argument(metavar="NAME", help="Name of the context.", autocompletion=_names)]
+Name = Annotated[str, Argument(metavar="NAME", help="Name of the context.", autocompletion=journals)]
 
 
 @contexts.command("add")
@@ -120,7 +117,7 @@ def _print_contexts(answer: Mapping[str, Any]) -> None:
         ("*" if context["used"] else "", context["name"], context["workspace"], context["url"] or context["data_dir"])
         for context in answer["contexts"]
     ]
-    empty = "there are no contexts: `crew-journal context add NAME --url URL --token TOKEN` adds one"
+    empty = "there are no contexts: `crew-journal journal add NAME --url URL --token TOKEN` adds one"
     print_table(("", "name", "workspace", "journal"), rows, empty=empty)
 
 

@@ -1,7 +1,7 @@
-"""The command's entry point: a hook imports no command line, ``up`` imports no other command.
+"""The command's entry point: a hook imports no command line, a command imports no other command.
 
 Why: a hook runs at every prompt of a person; importing the command line's libraries takes ten times as long as the hook.
-Importing and parsing all commands takes a quarter of the CPU time of ``up`` until it is ready.
+Importing all commands takes a quarter of the CPU time of ``up`` until it is ready, and ten times that of a help text.
 Invariant: this module imports nothing that a file in the caller's folder or ``PYTHONPATH`` could replace before ``script``
 has forgotten these places.
 """
@@ -31,14 +31,8 @@ def main() -> int:
         from ..client.command import main as client
 
         return client(sys.argv[1:], "crew-journal")
-    from .run import imports, new_app, run
+    from .lazy import lazy_app
+    from .run import run
 
-    with imports():
-        if sys.argv[1:2] == ["up"]:
-            from .up import up
-
-            app = new_app()
-            app.command()(up)
-        else:
-            from .main import app
-    return run(app)
+    arguments = sys.argv[1:]
+    return run(lazy_app(arguments), arguments)

@@ -1,15 +1,13 @@
-"""The commands of ``crew-journal`` by name."""
+"""All commands of ``crew-journal``, from which the index is made; ``lazy`` imports only the command that is used."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from ...schemas.core.operation import Operation
-from ...schemas.models.operations import ACTIVATE_MODEL
 from ...schemas.operations import ALL
 from . import printers as learning
 from .administration import agents, crews, tokens, trust, untrust, workspaces
@@ -18,40 +16,29 @@ from .broker import broker
 from .bundles import bundles
 from .checks import doctor
 from .cleaning import clean
-from .commands import Command
 from .connect import connect
-from .connection import client, down
+from .connection import down
 from .contexts import config, contexts
 from .demo import demo
-from .embeddings import app as embeddings
-from .embeddings import embedder
+from .embeddings import app as models
 from .evaluate import evaluate, provider_parity
 from .expectations import run_expectations
 from .forgetting import forget
 from .importing.command import import_command
 from .journal import export, get, list_entries, publish, schema, tail
+from .lazy import lazy_app
 from .learn import app as learn
 from .mcp import mcp
 from .memory import memory
 from .mirror.command import mirror
 from .operate import cluster, dlq, rebuild, status, verify
-from .options import Fields, Json, Where, is_argument
-from .output import show
-from .printers import PRINTERS, health, knowledge, layered, operators, palace, print_fields
+from .printers import command_of, health, knowledge, layered, operators, palace
 from .recall import recall
 from .remember import remember
 from .run import new_app, run
 from .sidecar import sidecar
 from .up import up
 from .work import work
-
-# The commands of all operations that have one: a loop over their declarations.
-
-
-_WITH_EMBEDDER: Final = frozenset(
-    {"sweep", "sweep_embeddings", "reindex", "embedding_models", "activate_model", "drop_model"}
-)
-"""Operations that need vectors: if no ``up`` runs, the runtime that is started for the command has an embedder."""
 
 
 def add_commands(app: click.Group, groups: Mapping[str, click.Group]) -> None:
@@ -60,23 +47,6 @@ def add_commands(app: click.Group, groups: Mapping[str, click.Group]) -> None:
         if operation.command is not None:
             group, _, name = operation.command.rpartition(" ")
             (groups[group] if group else app).add_command(command_of(operation, name))
-
-
-def command_of(operation: Operation[Any, Any], name: str) -> Command:
-    """The command of an operation."""
-    embedder = "auto" if operation.name in _WITH_EMBEDDER else None
-
-    def run(asked: dict[str, Any], where: Where, json_output: Json = False) -> None:
-        required = {name for name, field in operation.request.model_fields.items() if field.is_required()}
-        arguments = [asked.pop(name) for name in list(asked) if name in required and is_argument(operation, name)]
-        with client(where, embedder=embedder) as journal:
-            answer = getattr(journal, operation.name)(
-                *arguments, **{name: value for name, value in asked.items() if value is not None}
-            )
-        show(answer, json_output, PRINTERS.get(operation.name, print_fields))
-
-    text = (operation.request.__doc__ or "").strip()
-    return Command(name, callback=run, help=text, parts={"asked": Fields(operation)})
 
 
 app = new_app()
@@ -119,8 +89,7 @@ for name, function in COMMANDS.items():
 GROUPS: Final = {
     "memory": memory,
     "dlq": dlq,
-    "embedder": embedder,
-    "embeddings": embeddings,
+    "model": models,
     "agent": agents,
     "crew": crews,
     "consolidate": learning.consolidate,
@@ -131,9 +100,9 @@ GROUPS: Final = {
     "bundle": bundles,
     "token": tokens,
     "workspace": workspaces,
-    "kg": knowledge,
+    "fact": knowledge,
     "palace": palace,
-    "context": contexts,
+    "journal": contexts,
     "config": config,
     "layered": layered,
     "broker": broker,
@@ -142,12 +111,12 @@ GROUPS: Final = {
 add_commands(app, GROUPS)
 for name, group in GROUPS.items():
     app.add_command(group, name)
-embedder.add_command(command_of(ACTIVATE_MODEL, "activate"))  # its name before there was `embeddings`
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command with ``argv``, by default the arguments of the process; returns the exit code."""
-    return run(app, argv)
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    return run(lazy_app(arguments), arguments)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
 """What shells expect of a command that Ctrl-C ended: 128 + SIGINT."""
 _SHOW_COMPLETION: Final = "Show completion for the current shell, to copy it or customize the installation."
-_COMPLETE: Final = "_CREW_JOURNAL_COMPLETE"
+COMPLETE_VARIABLE: Final = "_CREW_JOURNAL_COMPLETE"
 """Variable that a shell sets when it requests completions."""
 
 
@@ -58,6 +58,7 @@ def new_app() -> CommandGroup:
         ],
         help="Memory for crews of agents: an append-only journal, views folded from it, and recall.",
         context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+        epilog="Every command of a group also works without the name of its group.",
     )
 
 
@@ -88,7 +89,7 @@ def _install_completion(context: click.Context) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(script, "utf-8")
     else:
-        file, line = home / f".{shell}rc", f'eval "$({_COMPLETE}={shell}_source {NAME})"'
+        file, line = home / f".{shell}rc", f'eval "$({COMPLETE_VARIABLE}={shell}_source {NAME})"'
         if not file.exists() or line not in file.read_text("utf-8"):
             with file.open("a", encoding="utf-8") as start:
                 start.write(f"\n{line}\n")
@@ -111,7 +112,7 @@ def _completion(context: click.Context) -> tuple[str, str]:
     found = get_completion_class(shell)
     if found is None:
         raise InvalidQuery(f"there is no completion for the shell {shell!r}", hint="use bash, zsh or fish")
-    return shell, found(context.command, {}, NAME, _COMPLETE).source()
+    return shell, found(context.command, {}, NAME, COMPLETE_VARIABLE).source()
 
 
 def run(app: click.Group, argv: Sequence[str] | None = None) -> int:
@@ -128,8 +129,8 @@ def run(app: click.Group, argv: Sequence[str] | None = None) -> int:
 def _invoked(app: click.Group, arguments: Sequence[str], *, as_json: bool) -> int:
     try:
         with configured(arguments):
-            if instruction := os.environ.get(_COMPLETE):
-                return shell_complete(app, {}, NAME, _COMPLETE, instruction)
+            if instruction := os.environ.get(COMPLETE_VARIABLE):
+                return shell_complete(app, {}, NAME, COMPLETE_VARIABLE, instruction)
             with app.make_context(NAME, list(arguments)) as context:
                 answer = app.invoke(context)
         return answer if isinstance(answer, int) else 0

@@ -165,7 +165,7 @@ def pause_after(error: Exception, attempt: int, request: HttpRequest) -> float:
         raise error
     raise Unavailable(
         f"the service{_address_in(error)} does not answer: {type(error).__name__}",
-        hint="check that `crew-journal up` runs there and that the URL is right; `crew-journal config show` says why this one",
+        hint="check that a node runs there and that the URL is right; `crew-journal config show` says why this one",
     ) from None
 
 

@@ -232,7 +232,7 @@ def _context(variables: Mapping[str, str]) -> Place:
     fields = known.get(name)
     if not isinstance(fields, dict):
         names = ", ".join(sorted(known)) or "none"
-        raise NotFound(f"there is no context {name}", hint=f"there are: {names}; `crew-journal context add` makes one")
+        raise NotFound(f"there is no context {name}", hint=f"there are: {names}; `crew-journal journal add` makes one")
     url, folder = fields.get("url"), fields.get("data_dir")
     return Place(
         f"context {name}",

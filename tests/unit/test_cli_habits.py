@@ -13,7 +13,7 @@ import pytest
 
 from crew_journal.schemas.core.errors import InvalidQuery
 from crew_journal.schemas.sweeps.operations import SWEEP
-from crew_journal.services.cli import administration, options
+from crew_journal.services.cli import administration, completion, options
 from crew_journal.services.cli.configuration import CliContext, Configuration, configured, load, save
 from crew_journal.services.cli.main import main
 from crew_journal.services.cli.options import completion_of
@@ -144,7 +144,7 @@ def test_completion_gives_values_and_stays_silent_without_a_service(
     assert complete("de") == ["decay"]
     assert options.complete_role("O") == ["OWNER"]
     monkeypatch.setenv("CREW_JOURNAL_DATA_DIR", str(tmp_path))
-    assert options.complete_workspace("") == []
+    assert completion.workspaces("") == []
 
 
 def test_clean_lists_what_is_kept_and_removes_only_what_is_named_with_yes(
@@ -167,11 +167,11 @@ def test_clean_lists_what_is_kept_and_removes_only_what_is_named_with_yes(
     assert left == ["data/imports/a.json", "data/views.duckdb"]
     assert main(["clean", "attic", *where]) == 2
     kept = [tmp_path / "state" / "crew-journal" / name for name in ("hooks/s", "persons.json", "journal/views.duckdb")]
-    for path in kept:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("12345")
+    for file in kept:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("12345")
     shown(capsys, "clean", "hooks", "--yes", *where)
-    assert [path.exists() for path in kept] == [False, False, True], "the user's own journal is beside them"
+    assert [file.exists() for file in kept] == [False, False, True], "the user's own journal is beside them"
 
 
 def test_up_says_that_its_port_is_taken_before_it_makes_anything(

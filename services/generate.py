@@ -28,7 +28,7 @@ from ..schemas.export import entry_json_schema, stored_json_schema
 from ..schemas.operations import ALL
 from ..schemas.settings import SECTIONS, Setting
 from ..schemas.sweeps.rules import ALL_SWEEPS, due_times
-from .cli.lazy import index_text
+from .cli.main import index_text
 from .cli.options import option_of
 
 CLIENT: Final = "services/client/generated.py"

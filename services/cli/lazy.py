@@ -10,13 +10,12 @@ import difflib
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -25,11 +24,6 @@ from .commands import Completion, short_help
 from .completion import journals, workspaces
 from .run import COMPLETE_VARIABLE, imports, new_app
 
-if TYPE_CHECKING:
-    from .commands import Command
-
-_SHARED_FROM: Final = 4
-"""Commands from which a parameter is written once for all."""
 INDEX: Final = Path(__file__).with_name("index.json")
 PACKAGE: Final = __package__.rpartition(".services.")[0]
 _HELP: Final = frozenset({"-h", "--help"})
@@ -262,93 +256,3 @@ def _completer(values: Any) -> Callable[[str], list[str]]:
     if isinstance(values, str):
         return {"workspaces": workspaces, "journals": journals}[values]
     return lambda incomplete: [value for value in values if value.startswith(incomplete)]
-
-
-# The index is made of the commands themselves by ``make generate``.
-
-
-def index_text() -> str:
-    """The index as JSON, one command on a line; parameters that many commands share are in a table of their own."""
-    from .main import GROUPS, app
-
-    records = {path: record_of(command) for path, command in _leaves(app)}
-    counted = Counter(_key(each) for record in records.values() for each in record["params"])
-    shared: dict[str, Any] = {}
-    for record in records.values():
-        for place, each in enumerate(record["params"]):
-            name = max(each["names"], key=len)
-            if counted[_key(each)] >= _SHARED_FROM and shared.setdefault(name, each) == each:
-                record["params"][place] = name
-    tables = {
-        "groups": {name: group.help for name, group in GROUPS.items()},
-        "parameters": shared,
-        "commands": records,
-    }
-    return "{" + ",\n".join(f'"{name}": {{\n{_lines(table)}\n}}' for name, table in tables.items()) + "}\n"
-
-
-def _lines(table: Mapping[str, Any]) -> str:
-    return ",\n".join(f"{json.dumps(name)}: {_key(value)}" for name, value in table.items())
-
-
-def _key(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-
-
-def _leaves(group: click.Group, start: str = "") -> Iterable[tuple[str, Command]]:
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from _leaves(command, f"{start}{name} ")
-        else:
-            yield f"{start}{name}", command  # type: ignore[misc]  # all are made by `commands`
-
-
-def record_of(command: Command) -> dict[str, Any]:
-    """What the index holds of a command."""
-    command.get_params(click.Context(command))  # makes them
-    params = [_record_of_parameter(each) for each in command.params]
-    module, attribute = command.source
-    return {"from": [module.removeprefix(PACKAGE), attribute], "help": command.help or "", "params": params}
-
-
-def _record_of_parameter(each: click.Parameter) -> dict[str, Any]:
-    record: dict[str, Any] = {"help": getattr(each, "help", None)}
-    if isinstance(each, click.Option):
-        record["names"] = [
-            each.name,
-            *(["/".join((*each.opts, *each.secondary_opts))] if each.secondary_opts else each.opts),
-        ]
-        if each.is_flag:
-            record["is_flag"] = True
-        if each.show_envvar:
-            record["show_envvar"] = True
-        if each.multiple:
-            record["multiple"] = True
-        if isinstance(each.show_default, str):
-            record["show_default"] = each.show_default
-    else:
-        record |= {"argument": True, "names": [each.name], "nargs": each.nargs}
-    for name in ("metavar", "envvar"):
-        if value := getattr(each, name):
-            record[name] = value
-    if each.required != isinstance(each, click.Argument):
-        record["required"] = each.required
-    if isinstance(each.default, str | int | float) or (each.default is None and getattr(each, "is_flag", False)):
-        record["default"] = each.default
-    if (kind := _record_of_type(each)) != "text":
-        record["type"] = kind
-    if isinstance(complete := vars(each).get("_custom_shell_complete"), Completion):
-        dynamic: dict[Callable[[str], list[str]], str] = {workspaces: "workspaces", journals: "journals"}
-        record["values"] = dynamic.get(complete.values) or complete.values("")
-    return record
-
-
-def _record_of_type(each: click.Parameter) -> Any:
-    kind = each.type
-    if isinstance(kind, click.Choice):
-        return ["choice", *kind.choices]
-    if isinstance(kind, click.IntRange | click.FloatRange):
-        return ["int" if isinstance(kind, click.IntRange) else "float", kind.min, kind.max]
-    if isinstance(kind, click.Path):
-        return ["path", kind.exists, kind.file_okay, kind.dir_okay]
-    return {"integer": "int", "float": "float", "boolean": "flag"}.get(kind.name, "text")

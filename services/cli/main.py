@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import click
 
@@ -16,6 +18,9 @@ from .broker import broker
 from .bundles import bundles
 from .checks import doctor
 from .cleaning import clean
+from .commands import Command, Completion
+from .completion import journals
+from .completion import workspaces as named_workspaces
 from .connect import connect
 from .connection import down
 from .contexts import config, contexts
@@ -26,7 +31,7 @@ from .expectations import run_expectations
 from .forgetting import forget
 from .importing.command import import_command
 from .journal import export, get, list_entries, publish, schema, tail
-from .lazy import lazy_app
+from .lazy import PACKAGE, lazy_app
 from .learn import app as learn
 from .mcp import mcp
 from .memory import memory
@@ -49,6 +54,8 @@ def add_commands(app: click.Group, groups: Mapping[str, click.Group]) -> None:
             (groups[group] if group else app).add_command(command_of(operation, name))
 
 
+_SHARED_FROM: Final = 4
+"""Commands from which the index holds a parameter once for all."""
 app = new_app()
 COMMANDS: Final[dict[str, Callable[..., int | None]]] = {
     "up": up,
@@ -111,6 +118,94 @@ GROUPS: Final = {
 add_commands(app, GROUPS)
 for name, group in GROUPS.items():
     app.add_command(group, name)
+
+
+# The index is made of the commands themselves by ``make generate``.
+
+
+def index_text() -> str:
+    """The index as JSON, one command on a line; parameters that many commands share are in a table of their own."""
+    records = {path: record_of(command) for path, command in _leaves(app)}
+    counted = Counter(_key(each) for record in records.values() for each in record["params"])
+    shared: dict[str, Any] = {}
+    for record in records.values():
+        for place, each in enumerate(record["params"]):
+            name = max(each["names"], key=len)
+            if counted[_key(each)] >= _SHARED_FROM and shared.setdefault(name, each) == each:
+                record["params"][place] = name
+    tables = {
+        "groups": {name: group.help for name, group in GROUPS.items()},
+        "parameters": shared,
+        "commands": records,
+    }
+    return "{" + ",\n".join(f'"{name}": {{\n{_lines(table)}\n}}' for name, table in tables.items()) + "}\n"
+
+
+def _lines(table: Mapping[str, Any]) -> str:
+    return ",\n".join(f"{json.dumps(name)}: {_key(value)}" for name, value in table.items())
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def _leaves(group: click.Group, start: str = "") -> Iterable[tuple[str, Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _leaves(command, f"{start}{name} ")
+        else:
+            yield f"{start}{name}", command  # type: ignore[misc]  # all are made by `commands`
+
+
+def record_of(command: Command) -> dict[str, Any]:
+    """What the index holds of a command."""
+    command.get_params(click.Context(command))  # makes them
+    params = [_record_of_parameter(each) for each in command.params]
+    module, attribute = command.source
+    return {"from": [module.removeprefix(PACKAGE), attribute], "help": command.help or "", "params": params}
+
+
+def _record_of_parameter(each: click.Parameter) -> dict[str, Any]:
+    record: dict[str, Any] = {"help": getattr(each, "help", None)}
+    if isinstance(each, click.Option):
+        record["names"] = [
+            each.name,
+            *(["/".join((*each.opts, *each.secondary_opts))] if each.secondary_opts else each.opts),
+        ]
+        if each.is_flag:
+            record["is_flag"] = True
+        if each.show_envvar:
+            record["show_envvar"] = True
+        if each.multiple:
+            record["multiple"] = True
+        if isinstance(each.show_default, str):
+            record["show_default"] = each.show_default
+    else:
+        record |= {"argument": True, "names": [each.name], "nargs": each.nargs}
+    for name in ("metavar", "envvar"):
+        if value := getattr(each, name):
+            record[name] = value
+    if each.required != isinstance(each, click.Argument):
+        record["required"] = each.required
+    if isinstance(each.default, str | int | float) or (each.default is None and getattr(each, "is_flag", False)):
+        record["default"] = each.default
+    if (kind := _record_of_type(each)) != "text":
+        record["type"] = kind
+    if isinstance(complete := vars(each).get("_custom_shell_complete"), Completion):
+        dynamic: dict[Callable[[str], list[str]], str] = {named_workspaces: "workspaces", journals: "journals"}
+        record["values"] = dynamic.get(complete.values) or complete.values("")
+    return record
+
+
+def _record_of_type(each: click.Parameter) -> Any:
+    kind = each.type
+    if isinstance(kind, click.Choice):
+        return ["choice", *kind.choices]
+    if isinstance(kind, click.IntRange | click.FloatRange):
+        return ["int" if isinstance(kind, click.IntRange) else "float", kind.min, kind.max]
+    if isinstance(kind, click.Path):
+        return ["path", kind.exists, kind.file_okay, kind.dir_okay]
+    return {"integer": "int", "float": "float", "boolean": "flag"}.get(kind.name, "text")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

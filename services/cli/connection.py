@@ -13,10 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from ...schemas.core.errors import NotAuthenticated, NotFound, Unavailable
 from ...schemas.core.user_folders import own_journal
@@ -75,16 +76,19 @@ class Target:
 
 def find_running(data_dir: Path) -> Running | None:
     """The ``up`` of this data directory, if one runs and answers."""
-    import httpx
+    from http.client import HTTPConnection, HTTPException
 
     running = running_in(data_dir)
     if running is None:
         return None
     try:
-        answer = httpx.get(f"{running.http.rstrip('/')}/healthz", timeout=PROBE_TIMEOUT_S, trust_env=False)
-    except (httpx.HTTPError, httpx.InvalidURL):
+        parts = urlsplit(running.http)
+        probe = HTTPConnection(parts.hostname or "", parts.port, timeout=PROBE_TIMEOUT_S)
+        with closing(probe):
+            probe.request("GET", "/healthz")
+            return running if probe.getresponse().status < 500 else None
+    except (OSError, ValueError, HTTPException):
         return None
-    return running if answer.status_code < 500 else None
 
 
 def owner_token(data_dir: Path) -> str:

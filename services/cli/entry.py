@@ -12,12 +12,17 @@ from ..client.isolation import isolate
 
 _PROGRAM = "--program"
 _DEFAULT_PROGRAM = "claude-code"
+_INTERRUPTED = 130
+"""As in ``run.INTERRUPTED``, which is not imported for a hook."""
 
 
 def script() -> int:
     """Run the command; no module from the caller's folder is imported."""
     isolate()
-    return main()
+    try:
+        return main()
+    except KeyboardInterrupt:  # while modules are imported
+        return _INTERRUPTED
 
 
 def main() -> int:
@@ -31,8 +36,6 @@ def main() -> int:
         from ..client.command import main as client
 
         return client(sys.argv[1:], "crew-journal")
-    from .lazy import lazy_app
-    from .run import run
+    from .lazy import start
 
-    arguments = sys.argv[1:]
-    return run(lazy_app(arguments), arguments)
+    return start(sys.argv[1:])

@@ -22,7 +22,7 @@ import click
 from . import tree
 from .commands import Completion, short_help
 from .completion import journals, workspaces
-from .run import COMPLETE_VARIABLE, imports, new_app
+from .run import COMPLETE_VARIABLE, UnknownCommand, imports, new_app, run
 
 INDEX: Final = Path(__file__).with_name("index.json")
 PACKAGE: Final = __package__.rpartition(".services.")[0]
@@ -159,16 +159,10 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
 
-class UnknownCommand(click.UsageError):
-    """A command that does not exist.
-
-    Attributes:
-        instead: What to type.
-    """
-
-    def __init__(self, name: str, near: list[str], rest: Sequence[str], ctx: click.Context) -> None:
-        super().__init__(f"there is no command {name!r}", ctx)
-        self.instead = [" ".join((ctx.command_path, command, *rest)) for command in near[:1]]
+def start(argv: Sequence[str]) -> int:
+    """Run a command; ``help COMMAND`` is ``COMMAND --help``. Returns the exit code."""
+    arguments = [*argv[1:], "--help"] if argv[:1] == ["help"] else list(argv)
+    return run(lazy_app(arguments), arguments)
 
 
 def lazy_app(arguments: Sequence[str]) -> click.Group:

@@ -31,7 +31,7 @@ from .expectations import run_expectations
 from .forgetting import forget
 from .importing.command import import_command
 from .journal import export, get, list_entries, publish, schema, tail
-from .lazy import PACKAGE, lazy_app
+from .lazy import PACKAGE, start
 from .learn import app as learn
 from .mcp import mcp
 from .memory import memory
@@ -40,7 +40,7 @@ from .operate import cluster, dlq, rebuild, status, verify
 from .printers import command_of, health, knowledge, layered, operators, palace
 from .recall import recall
 from .remember import remember
-from .run import new_app, run
+from .run import new_app
 from .sidecar import sidecar
 from .up import up
 from .work import work
@@ -210,8 +210,7 @@ def _record_of_type(each: click.Parameter) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command with ``argv``, by default the arguments of the process; returns the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    return run(lazy_app(arguments), arguments)
+    return start(list(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

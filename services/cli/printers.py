@@ -17,7 +17,19 @@ from ..printable import safe
 from .commands import Command, CommandGroup, Option
 from .connection import client
 from .options import Fields, Json, Where, is_argument
-from .output import counted, flat, listing, print_pairs, print_table, print_text, say, say_warnings, show, who_of
+from .output import (
+    counted,
+    flat,
+    listing,
+    print_pairs,
+    print_table,
+    print_text,
+    say,
+    say_warnings,
+    shares,
+    show,
+    who_of,
+)
 from .palace_import import palace_import
 
 # How people see facts, procedures and episodes of layered memory, and assembled contexts.
@@ -668,19 +680,13 @@ def _activated(answer: Mapping[str, Any]) -> None:
         )
 
 
-_turns = listing(
-    "turns",
-    ("score", "when", "session", "speaker", "text"),
-    lambda agent: (
-        f"{agent['score']:.2f}",
-        f"{agent['ts'][:16]}Z",
-        agent["session"] or "-",
-        agent["speaker"],
-        agent["text"],
-    ),
-    right=("score",),
-    empty="no turn of a conversation was found",
-)
+def _turns(answer: _Answer) -> None:
+    rows = [
+        (share, f"{turn['ts'][:16]}Z", turn["session"] or "-", turn["speaker"], turn["text"])
+        for share, turn in zip(shares(answer["turns"]), answer["turns"], strict=True)
+    ]
+    columns = ("score", "when", "session", "speaker", "text")
+    print_table(columns, rows, right=("score",), empty="no turn of a conversation was found")
 
 
 _ALWAYS: Final = 3

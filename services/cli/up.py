@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import click
 
-from ...schemas.core.errors import Unavailable
+from ...schemas.core.errors import DataDirBusy, Unavailable
 from ..client.find import data_dir_of
 from ..client.project import JOURNAL_FOLDER, check_journal
-from ..data_dir import is_owned
+from ..data_dir import is_owned, read_running
 from ..printable import safe
 from .commands import Option
 from .connection import OWNER_TOKEN_FILE, Target, async_client
@@ -97,9 +97,13 @@ def up(
             anchors=os.pathsep.join(anchor) if anchor else None,
         )
         address = parse_address(settings.http)
-    if not is_owned(
-        settings.data_dir
-    ):  # if another `up` uses this directory, the lock's error is more useful than the port's
+    if is_owned(settings.data_dir):
+        if (runs := read_running(settings.data_dir)) is not None:
+            raise DataDirBusy(
+                f"a node runs on {settings.data_dir.absolute()} already: {runs.http} (process {runs.pid})",
+                hint="use it; `crew-journal down` stops it",
+            )
+    else:
         refuse_taken(*address)
     uvloop.run(_up(settings, sample=sample, as_json=json_output))
 

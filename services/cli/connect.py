@@ -30,6 +30,7 @@ import click
 from ...schemas.core.errors import CrewJournalError, InvalidQuery, NotAllowed, NotFound
 from ...schemas.core.grants import USER, person_of
 from ..client.find import DATA_DIR_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE, Place, address_of, find, located
+from ..client.hook import LATE
 from ..client.isolation import CLI_MODULE, isolated_python
 from ..client.person import Person, keep_person, person_at
 from .commands import Argument, Option
@@ -168,8 +169,8 @@ _NAME: Final = "crew-journal"
 _ISOLATION: Final = frozenset({"-E", "-I", "-P"})
 _TIMEOUT_S: Final = 5
 """Seconds after which the coding agent stops a hook; a hook takes at most a third of a second."""
-_TRIAL_S: Final = 60
-"""Seconds for the hook that is tried; a busy machine needs some to start Python."""
+_TRIALS: Final = 5
+"""Trials of the hook as long as the service is late: the first requests of a node that was just started are slow."""
 _EVENTS: Final = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
 _CODEX_EVENTS: Final = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact")
 _INDENT: Final = re.compile(r"^[\[{]\s*\n([ \t]+)\S")
@@ -352,26 +353,26 @@ def _try(started: _Started, program: str, place: Place) -> None:
     """Run the hook that was written, as the program does, in a folder that is no repository; say what it answered."""
     event = "sessionStart" if program == "cursor" else "SessionStart"
     command = shlex.split(_hook_command(started, event, program))
+    named = (URL_VARIABLE, DATA_DIR_VARIABLE, TOKEN_VARIABLE)
+    kept = {name: value for name, value in os.environ.items() if name not in named}
+    trouble: str | None = ""
     with tempfile.TemporaryDirectory() as elsewhere:
-        given = json.dumps({"cwd": elsewhere, "session_id": "connect"})
-        began = time.monotonic()
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in (URL_VARIABLE, DATA_DIR_VARIABLE, TOKEN_VARIABLE)
-        }
-        done = subprocess.run(
-            command, input=given, cwd=elsewhere, env=kept, capture_output=True, text=True, check=False, timeout=_TRIAL_S
-        )
-    try:
-        trouble = json.loads(done.stdout).get("systemMessage")
-    except ValueError:
-        trouble = done.stderr.strip() or f"exit code {done.returncode}"
+        for _ in range(_TRIALS):
+            given, began = json.dumps({"cwd": elsewhere, "session_id": "connect"}), time.monotonic()
+            done = subprocess.run(
+                command, input=given, cwd=elsewhere, env=kept, capture_output=True, text=True, check=False
+            )
+            took = time.monotonic() - began
+            try:
+                trouble = json.loads(done.stdout).get("systemMessage")
+            except ValueError:
+                trouble = done.stderr.strip() or f"exit code {done.returncode}"
+            if trouble is None or LATE not in trouble:
+                break
     where = place.url or place.data_dir
     if trouble:
         say(f"tried the hook {event}, and it cannot use the memory: {trouble}")
     else:
-        took = time.monotonic() - began
         say(f"tried the hook {event} from another folder: it answered in {took:.1f} s from {where}")
 
 

@@ -6,15 +6,17 @@ Invariant: each kind of memory is written by its own operation, whose fields are
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import click
 
 from ...schemas.entries.operations import REMEMBER
+from ..client.project import project_without_question, root_of
 from .commands import Argument, Option
 from .connection import client
 from .options import Fields, Json, Where
-from .output import show
+from .output import say, show
 from .printers import PRINTERS, documents_print_written, print_fields
 
 STDIN: Final = "-"
@@ -48,7 +50,8 @@ def remember(
     """Remember a text, so that recall finds it by its words and by its meaning.
 
     With --to AGENT or CREW it is appended to that memory document, with daily to today's log; drawer files it in the palace,
-    fact adds it to the knowledge graph. If no node runs on your own journal, one is started in the background.
+    fact adds it to the knowledge graph. In a repository it is for the sessions there, if neither agent nor crew is named.
+    If no node runs on your own journal, one is started in the background.
     """
     for name in fields if to != "entry" else ():
         if name not in _OWN[to]:
@@ -61,6 +64,8 @@ def remember(
     text = sys.stdin.read().rstrip("\n") if words == [STDIN] else " ".join(words)
     if not text.strip():
         raise click.BadParameter("is empty: give a text, or - to read it from stdin", param_hint="TEXT")
+    if to == "entry" and not fields.keys() & {"agent_id", "crew_id"} and where == Where():
+        fields |= _of_this_repository()
     with client(where, create=True, stay=True) as journal:
         answer: Any
         if to == "entry":
@@ -74,6 +79,16 @@ def remember(
         else:
             answer = journal.document_write(to, "append", text, **fields)
     show(answer, json_output, _PRINTERS[to])
+
+
+def _of_this_repository() -> dict[str, str]:
+    """The crew of the sessions in this repository, so that they recall what a person remembers there; else nothing."""
+    here = Path.cwd()
+    if not (root_of(here) / ".git").exists():
+        return {}
+    crew = project_without_question(here, "").crew
+    say(f"for the sessions in this repository (crew {crew}); --crew names another")
+    return {"crew_id": crew}
 
 
 _PRINTERS: Final = {

@@ -28,6 +28,7 @@ from .project import Project, project_of
 
 DEADLINE_S: Final = 0.3
 """Seconds for all requests of a hook; a person waits for it."""
+LATE: Final = "the service did not answer within"
 PROMPT_CHARS: Final = 4_000
 BLOCK_CHARS: Final = 6_000
 RECALL_CHARS: Final = 2_000
@@ -68,6 +69,8 @@ def run(event: str, program: str, stdin: Any = None, stdout: Any = None, place: 
         answer = _served(event, program, _given(stdin or sys.stdin), place or {})
     except Trouble as error:
         answer = {"systemMessage": f"Crew Journal: memory is not used here: {error}"}
+    except TimeoutError:
+        answer = {"systemMessage": f"Crew Journal: memory is not used here: {LATE} {DEADLINE_S} s"}
     except Exception as error:  # after any error the session continues without memory
         answer = {"systemMessage": f"Crew Journal: memory is not used here: {type(error).__name__}"}
     out.write(json.dumps(answer) + "\n")

@@ -42,10 +42,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed $(DEV_LOCK)
 
 setup: $(VENV)/.installed
 	@deploy/install-nats $(NATS) >/dev/null || $(BIN)/crew-journal broker install --nats-dir $(NATS) >/dev/null
-	@$(BIN)/crew-journal embedder install minilm >/dev/null
+	@$(BIN)/crew-journal model install minilm >/dev/null
 
 run: setup
-	@exec $(BIN)/crew-journal up --sample
+	@exec $(BIN)/crew-journal up --sample --data-dir "$${CREW_JOURNAL_DATA_DIR:-.crew-journal}"
 
 test: setup $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not nightly" -n $(WORKERS) --dist worksteal

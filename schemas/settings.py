@@ -23,6 +23,7 @@ from .context.budget import SYSTEM_DEFAULT, TOTAL_DEFAULT, Budget
 from .context.salience import RECENCY_HALF_LIFE_HOURS, Weights
 from .core.broker_address import broker_address
 from .core.limits import *  # noqa: F403 - the limits of requests are read from here, too
+from .core.user_folders import own_journal
 
 EmbedderKind = Literal["auto", "openai", "ollama", "minilm", "none"]
 Durability = Literal["durable", "interval"]
@@ -222,8 +223,11 @@ def _cache_home() -> Path:
 class NodeSettings(BaseModel, use_attribute_docstrings=True):
     """Settings of the node itself."""
 
-    data_dir: Path = Path(".crew-journal")
-    """Directory of all stored data: the streams, the views, the owner's token."""
+    data_dir: Annotated[Path, Env(default="`journal` in `~/.local/state/crew-journal`")] = Field(
+        default_factory=own_journal
+    )
+    """Directory of all stored data: the streams, the views, the owner's token. If absent, the first of [these
+    places](cli.md#which-journal) is used."""
     anchors: str = ""
     """Files outside the data directory to which every signed checkpoint of the journal is appended, separated by `:`. Keep
     them where those who can change the journal cannot write."""

@@ -22,12 +22,13 @@ from pydantic.fields import FieldInfo
 from ..consumers.discovery import discover_projections
 from ..schemas.catalogue import control_payloads
 from ..schemas.core.envelope import Event
-from ..schemas.core.operation import Operation, Unchanged
+from ..schemas.core.operation import Operation
 from ..schemas.core.timestamps import DAY_MS, format_ms
 from ..schemas.export import entry_json_schema, stored_json_schema
 from ..schemas.operations import ALL
 from ..schemas.settings import SECTIONS, Setting
 from ..schemas.sweeps.rules import ALL_SWEEPS, due_times
+from .cli.main import index_text
 from .cli.options import option_of
 
 CLIENT: Final = "services/client/generated.py"
@@ -40,10 +41,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from functools import update_wrapper
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel
 
+from ...schemas.core.operation import UNCHANGED, Operation, Unchanged
+
+if TYPE_CHECKING:  # a method imports the operations of its family when it is called: all of them take half a second
 {imports}
 
 _A = TypeVar("_A", bound=BaseModel)
@@ -102,12 +106,11 @@ _BLOCKING: Final = {
 
 def client_text() -> str:
     """The module of the client's methods."""
-    names: dict[str, set[str]] = {Operation.__module__: {Operation.__name__, Unchanged.__name__, "UNCHANGED"}}
+    names: dict[str, set[str]] = {}
     for operation in ALL:
-        names.setdefault(operation.request.__module__, set()).add(operation.name.upper())
         names.setdefault(operation.answer.__module__, set()).add(operation.answer.__name__)
     imports = [
-        f"from ...{module.partition('.')[2]} import {', '.join(_sorted(names[module]))}" for module in sorted(names)
+        f"    from ...{module.partition('.')[2]} import {', '.join(_sorted(names[module]))}" for module in sorted(names)
     ]
     return _HEAD.format(
         imports="\n".join(imports),
@@ -149,6 +152,8 @@ def _method(operation: Operation[Any, Any]) -> str:
         *(f"    {part}," for part in parts),
         f") -> {operation.answer.__name__}:",
         *_docstring(operation),
+        f"    from ...{operation.request.__module__.partition('.')[2]} import {operation.name.upper()}",
+        "",
         f"    return self._operate({operation.name.upper()}, locals())",
     ]
     return textwrap.indent("\n".join(lines), "    ") + "\n"
@@ -337,6 +342,7 @@ FILES: Final[dict[str, Callable[[], str]]] = {
     SYNC: sync_text,
     "docs/operations.md": docs_text,
     "docs/events.md": events_text,
+    "services/cli/index.json": index_text,
     "schemas/entry.schema.json": lambda: json.dumps(entry_json_schema(), indent=2) + "\n",
     "schemas/entry_stored.schema.json": lambda: json.dumps(stored_json_schema(), indent=2) + "\n",
 }

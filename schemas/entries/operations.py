@@ -169,7 +169,6 @@ REMEMBER: Final = Operation(
     route="POST /v1/memory/remember",
     effect=Effect.CREATES,
     errors=(409,),
-    command="remember",
     repeatable=False,
 )
 

@@ -252,7 +252,7 @@ KG_ADD: Final = Operation(
     route="POST /v1/kg/facts",
     effect=Effect.CREATES,
     views=_VIEWS,
-    command="kg add",
+    command="fact add",
 )
 KG_QUERY: Final = Operation(
     name="kg_query",
@@ -261,7 +261,7 @@ KG_QUERY: Final = Operation(
     route="GET /v1/kg/facts",
     effect=Effect.READS,
     views=_VIEWS,
-    command="kg query",
+    command="fact query",
 )
 KG_INVALIDATE: Final = Operation(
     name="kg_invalidate",
@@ -270,7 +270,7 @@ KG_INVALIDATE: Final = Operation(
     route="POST /v1/kg/facts/end",
     effect=Effect.CHANGES,
     views=_VIEWS,
-    command="kg invalidate",
+    command="fact invalidate",
 )
 KG_TIMELINE: Final = Operation(
     name="kg_timeline",
@@ -279,7 +279,7 @@ KG_TIMELINE: Final = Operation(
     route="GET /v1/kg/timeline",
     effect=Effect.READS,
     views=_VIEWS,
-    command="kg timeline",
+    command="fact timeline",
 )
 KG_STATS: Final = Operation(
     name="kg_stats",
@@ -288,7 +288,7 @@ KG_STATS: Final = Operation(
     route="GET /v1/kg/stats",
     effect=Effect.READS,
     views=_VIEWS,
-    command="kg stats",
+    command="fact stats",
 )
 KG_ENTITY: Final = Operation(
     name="kg_entity",
@@ -298,6 +298,6 @@ KG_ENTITY: Final = Operation(
     effect=Effect.CHANGES,
     access=Access.ADMINISTRATOR,
     views=_VIEWS,
-    command="kg entity",
+    command="fact entity",
 )
 OPERATIONS: Final = (KG_ADD, KG_QUERY, KG_INVALIDATE, KG_TIMELINE, KG_STATS, KG_ENTITY)

@@ -117,7 +117,7 @@ EMBEDDING_MODELS: Final = Operation(
     route="GET /v1/admin/embeddings",
     effect=Effect.READS,
     access=Access.ADMINISTRATOR,
-    command="embeddings list",
+    command="model list",
 )
 ADD_MODEL: Final = Operation(
     name="add_model",
@@ -137,7 +137,7 @@ ACTIVATE_MODEL: Final = Operation(
     effect=Effect.CHANGES,
     access=Access.ADMINISTRATOR,
     errors=(404, 409),
-    command="embeddings activate",
+    command="model activate",
     repeatable=False,
 )
 DROP_MODEL: Final = Operation(
@@ -148,7 +148,7 @@ DROP_MODEL: Final = Operation(
     effect=Effect.DESTROYS,
     access=Access.NODE_OWNER,
     errors=(404, 409),
-    command="embeddings drop",
+    command="model drop",
     repeatable=False,
 )
 OPERATIONS: Final = (EMBEDDING_MODELS, ADD_MODEL, ACTIVATE_MODEL, DROP_MODEL)

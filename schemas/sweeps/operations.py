@@ -92,7 +92,7 @@ SWEEP_EMBEDDINGS: Final = Operation(
     route="POST /v1/admin/embeddings/sweep",
     effect=Effect.CHANGES,
     access=Access.ADMINISTRATOR,
-    command="embeddings sweep",
+    command="model sweep",
 )
 REINDEX: Final = Operation(
     name="reindex",

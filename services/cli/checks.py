@@ -255,7 +255,7 @@ def check_minilm(settings: Settings, where: Where) -> Iterator[CheckFinding]:
         yield CheckFinding("minilm", OK, f"{MODEL_ID} is installed and verified")
     else:
         bad = FAIL if settings.embedder == "minilm" else WARN
-        yield CheckFinding("minilm", bad, f"{MODEL_ID}: {fault}", "crew-journal embedder install minilm")
+        yield CheckFinding("minilm", bad, f"{MODEL_ID}: {fault}", "crew-journal model install minilm")
 
 
 def check_running(settings: Settings, where: Where) -> Iterator[CheckFinding]:

@@ -5,7 +5,6 @@ Invariant: only named items are removed; a data directory in use is not touched.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ from typing import Annotated, Any, Final
 import click
 
 from ...schemas.core.errors import DataDirBusy
-from ..client.find import data_dir_of
+from ...schemas.core.user_folders import state_folder
+from ..client.find import config_file, data_dir_of
 from ..client.project import consents_folder
 from .commands import Argument, Option
-from .configuration import config_file
 from .connection import SIGNS
 from .options import DataDir, Json, settings_from
 from .output import print_table, say, show, size_text
@@ -77,15 +76,15 @@ def clean(
 def kept(data_dir: Path) -> Iterator[RemovableFiles]:
     """Everything that exists."""
     settings = settings_from(data_dir=data_dir)
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "crew-journal"
+    state = state_folder()
     old = [path for path in data_dir.glob(f"{_VIEWS}.*") if path.name != f"{_VIEWS}.wal"]
     items = (
-        RemovableFiles(
-            "models", "model weights; `embedder install minilm` downloads them again", (settings.models_dir,)
-        ),
+        RemovableFiles("models", "model weights; `model install minilm` downloads them again", (settings.models_dir,)),
         RemovableFiles("broker", "nats-server; needed to start `up`, unless one is on PATH", (settings.nats_dir,)),
         RemovableFiles(
-            "hooks", "how far hooks have read transcripts; turns are not recorded twice without it", (state,)
+            "hooks",
+            "how far hooks have read transcripts, and whose prompts they are; turns are not recorded twice without it",
+            (state / "hooks", state / "persons.json"),
         ),
         RemovableFiles(
             "trust", "which folders are trusted; without it, each has to be trusted again", (consents_folder(),)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from types import NoneType, UnionType
@@ -36,6 +36,17 @@ class Option(_Declared):
 
 class Argument(_Declared):
     """An argument, named in the help by ``metavar``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """How a shell completes the value of a parameter."""
+
+    values: Callable[[str], list[str]]
+
+    def __call__(self, _context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        """The values that begin with ``incomplete``."""
+        return self.values(incomplete)
 
 
 class OptionGroup(Protocol):
@@ -84,9 +95,20 @@ class _Shared:
 class Command(click.Command):
     """A command that calls a function; ``parts`` are parameters of it that no annotation describes."""
 
-    def __init__(self, name: str | None, *, parts: Mapping[str, OptionGroup] | None = None, **settings: Any) -> None:
-        super().__init__(name, short_help=short_help(settings.get("help") or ""), **settings)
+    def __init__(
+        self,
+        name: str | None,
+        *,
+        parts: Mapping[str, OptionGroup] | None = None,
+        source: tuple[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        callback = settings["callback"]
+        settings["help"] = inspect.cleandoc(settings.get("help") or callback.__doc__ or "")
+        super().__init__(name, short_help=short_help(settings["help"]), **settings)
         self._given = parts or {}
+        self.source = source or (callback.__module__, callback.__name__)
+        """Module and name of what makes the command."""
 
     @cached_property
     def _parts(self) -> dict[str, OptionGroup]:
@@ -139,7 +161,7 @@ def parameter(name: str, kind: Any, declared: _Declared, default: Any = None) ->
     if several:
         (plain,) = get_args(plain)
     if (complete := settings.pop("autocompletion", None)) is not None:
-        settings["shell_complete"] = lambda _context, _parameter, incomplete: complete(incomplete)
+        settings["shell_complete"] = Completion(complete)
     if plain is bool:
         settings["is_flag"] = True
     settings["type"] = _click_type(plain, settings)

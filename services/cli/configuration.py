@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -17,13 +16,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...schemas.core.errors import InvalidQuery, NotFound
+from ..client.find import (
+    CONFIG_VARIABLE,
+    CONTEXT_VARIABLE,
+    DATA_DIR_VARIABLE,
+    URL_VARIABLE,
+    config_file,
+    read_config,
+)
 from ..data_dir import write_private
 
-FILE_VARIABLE: Final = "CREW_JOURNAL_CONFIG"
-CONTEXT_VARIABLE: Final = "CREW_JOURNAL_CONTEXT"
 PREFIX: Final = "CREW_JOURNAL_"
+_JOURNAL_OPTION: Final = "--journal"
 _NAMING_OPTIONS: Final = ("--url", "--data-dir")
-_NAMING_VARIABLES: Final = ("CREW_JOURNAL_URL", "CREW_JOURNAL_DATA_DIR")
+_NAMING_VARIABLES: Final = (URL_VARIABLE, DATA_DIR_VARIABLE)
 """Variables that name a journal; if such a variable or an option above is given, no context applies."""
 
 origins: dict[str, str] = {}
@@ -57,17 +63,9 @@ class Configuration:
         if name not in self.contexts:
             known = ", ".join(sorted(self.contexts)) or "none"
             raise NotFound(
-                f"there is no context {name}", hint=f"there are: {known}; `crew-journal context add` makes one"
+                f"there is no context {name}", hint=f"there are: {known}; `crew-journal journal add` makes one"
             )
         return self.contexts[name]
-
-
-def config_file() -> Path:
-    """Where the file is: ``CREW_JOURNAL_CONFIG``, else ``crew-journal/config.toml`` of the user's configuration."""
-    if named := os.environ.get(FILE_VARIABLE):
-        return Path(named)
-    base = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "crew-journal" / "config.toml"
 
 
 def load() -> Configuration:
@@ -76,13 +74,7 @@ def load() -> Configuration:
     Raises:
         InvalidQuery: If the file is not valid; names the problem.
     """
-    path = config_file()
-    try:
-        read = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return Configuration()
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidQuery(f"{path} is not TOML: {error}", hint="correct it, or delete it") from None
+    path, read = config_file(), read_config()
     try:
         contexts = {name: CliContext(**fields) for name, fields in read.pop("contexts", {}).items()}
         configuration = Configuration(contexts=contexts, **read)
@@ -112,7 +104,7 @@ def environment_elsewhere() -> dict[str, str]:
 
     paths = [name for name, field in Settings.model_fields.items() if field.annotation in (Path, Path | None)]
     environment = dict(os.environ)
-    for name in (FILE_VARIABLE, *(f"{PREFIX}{name.upper()}" for name in paths)):
+    for name in (CONFIG_VARIABLE, *(f"{PREFIX}{name.upper()}" for name in paths)):
         if environment.get(name):
             environment[name] = str(Path(environment[name]).absolute())
     return environment
@@ -126,6 +118,7 @@ def _toml(value: Any) -> str:
 def configured(arguments: Sequence[str]) -> Iterator[None]:
     """Add the file's settings to the environment while a command runs."""
     added = _additions(arguments)
+    former = {name: os.environ[name] for name in added if name in os.environ}
     os.environ.update(added)
     try:
         yield
@@ -133,6 +126,7 @@ def configured(arguments: Sequence[str]) -> Iterator[None]:
         origins.clear()
         for name in added:
             os.environ.pop(name, None)
+        os.environ.update(former)
 
 
 def _additions(arguments: Sequence[str]) -> dict[str, str]:
@@ -141,14 +135,28 @@ def _additions(arguments: Sequence[str]) -> dict[str, str]:
     for name, value in configuration.settings.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
         given[f"{PREFIX}{name.upper()}"] = text, "[settings] of the file"
-    chosen = os.environ.get(CONTEXT_VARIABLE) or configuration.context
-    named = any(os.environ.get(name) for name in _NAMING_VARIABLES) or any(
-        argument == option or argument.startswith(f"{option}=") for argument in arguments for option in _NAMING_OPTIONS
+    asked = _value_of(_JOURNAL_OPTION, arguments)  # a context that the command names counts before the environment
+    chosen = asked or os.environ.get(CONTEXT_VARIABLE) or configuration.context
+    named = not asked and (
+        any(os.environ.get(name) for name in _NAMING_VARIABLES)
+        or any(_value_of(option, arguments) is not None for option in _NAMING_OPTIONS)
     )
-    if chosen and not named and arguments[:1] != ["context"]:
+    of_context: set[str] = set()
+    if chosen and not named and arguments[:1] not in (["context"], ["journal"]):
         for name, value in asdict(configuration.named(chosen)).items():
             if value is not None:
                 given[f"{PREFIX}{name.upper()}"] = value, f"context {chosen}"
-    added = {name: value for name, value in given.items() if name not in os.environ}
+                of_context.add(f"{PREFIX}{name.upper()}")
+    added = {name: value for name, value in given.items() if name not in os.environ or (asked and name in of_context)}
     origins.update({name: given[name][1] for name in added})
     return {name: value for name, (value, _) in added.items()}
+
+
+def _value_of(option: str, arguments: Sequence[str]) -> str | None:
+    """The value of an option, empty if it is the last argument; None if it is not given."""
+    for place, argument in enumerate(arguments):
+        if argument == option:
+            return arguments[place + 1] if place + 1 < len(arguments) else ""
+        if argument.startswith(f"{option}="):
+            return argument.partition("=")[2]
+    return None

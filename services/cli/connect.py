@@ -16,6 +16,9 @@ import re
 import secrets
 import shlex
 import stat
+import subprocess
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,11 +29,14 @@ import click
 
 from ...schemas.core.errors import CrewJournalError, InvalidQuery, NotAllowed, NotFound
 from ...schemas.core.grants import USER, person_of
-from ..client.find import find
+from ..client.find import DATA_DIR_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE, Place, address_of, find, located
+from ..client.hook import LATE
 from ..client.isolation import CLI_MODULE, isolated_python
 from ..client.person import Person, keep_person, person_at
 from .commands import Argument, Option
-from .options import Json
+from .connection import find_running, start_node
+from .contexts import context_of
+from .options import Json, Where
 from .output import say, show
 
 # A settings file of another program: read once, and replaced only if it has not changed since.
@@ -163,6 +169,8 @@ _NAME: Final = "crew-journal"
 _ISOLATION: Final = frozenset({"-E", "-I", "-P"})
 _TIMEOUT_S: Final = 5
 """Seconds after which the coding agent stops a hook; a hook takes at most a third of a second."""
+_TRIALS: Final = 5
+"""Trials of the hook as long as the service is late: the first requests of a node that was just started are slow."""
 _EVENTS: Final = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact", "SessionEnd")
 _CODEX_EVENTS: Final = ("SessionStart", "UserPromptSubmit", "Stop", "PreCompact")
 _INDENT: Final = re.compile(r"^[\[{]\s*\n([ \t]+)\S")
@@ -177,18 +185,18 @@ class _AgentFile:
     """
 
     path: str
-    add: Callable[[Config, list[str]], None]
+    add: Callable[[Config, _Started], None]
     remove: Callable[[Config], None]
 
 
 def _nested(program: str, events: tuple[str, ...]) -> _AgentFile:
     """Hooks as Claude Code and Codex write them: event → groups → hooks."""
 
-    def add(config: Config, command: list[str]) -> None:
+    def add(config: Config, started: _Started) -> None:
         remove(config)
         hooks = _object_in(config, "hooks")
         for event in events:
-            hook = {"type": "command", "command": _hook_command(command, event, program), "timeout": _TIMEOUT_S}
+            hook = {"type": "command", "command": _hook_command(started, event, program), "timeout": _TIMEOUT_S}
             _list_in(hooks, event).append({"hooks": [hook]})
 
     def remove(config: Config) -> None:
@@ -208,10 +216,10 @@ def _nested(program: str, events: tuple[str, ...]) -> _AgentFile:
 def _flat() -> _AgentFile:
     """Hooks in Cursor's format: event → hooks."""
 
-    def add(config: Config, command: list[str]) -> None:
+    def add(config: Config, started: _Started) -> None:
         remove(config)
         config.setdefault("version", 1)
-        hook = {"command": _hook_command(command, "sessionStart", "cursor")}
+        hook = {"command": _hook_command(started, "sessionStart", "cursor")}
         _list_in(_object_in(config, "hooks"), "sessionStart").append(hook)
 
     def remove(config: Config) -> None:
@@ -225,13 +233,14 @@ def _flat() -> _AgentFile:
 def _servers(path: str, program: str) -> _AgentFile:
     """The tools: ``mcpServers``. An entry of the same name that ``connect`` did not write stays."""
 
-    def add(config: Config, command: list[str]) -> None:
+    def add(config: Config, started: _Started) -> None:
         servers = _object_in(config, "mcpServers")
         former = servers.get(_NAME)
         if former is not None and not _is_our_server(former, program):
             say(f"mcpServers.{_NAME} in {path} was not written by `connect`: it stays as it is")
             return
-        servers[_NAME] = {**(former or {}), "command": command[0], "args": [*command[1:], "mcp", "--project", program]}
+        command = [*started.command, "mcp", "--project", program, *started.options]
+        servers[_NAME] = {**(former or {}), "command": command[0], "args": command[1:]}
 
     def remove(config: Config) -> None:
         servers = config.get("mcpServers")
@@ -256,9 +265,14 @@ def connect(
     person: Annotated[
         str | None, Option("--as", metavar="NAME", help="Your name in the journal, by default that of your login.")
     ] = None,
+    *,
+    where: Where,
     json_output: Json = False,
 ) -> None:
     """Connect a coding agent: give its sessions memory, and capture their turns.
+
+    A journal of this folder alone, or a service elsewhere, is named in the configuration, so that every repository uses it.
+    If no node runs on your own journal, one is started in the background. At the end, a hook is tried.
 
     Shows what changes in which file and asks before it writes; links are not followed. The crew is the repository, the agent
     is the program; a trusted file .crew-journal.json in the repository overrides that. Your prompts are recorded as yours;
@@ -267,6 +281,8 @@ def connect(
     if program not in PROGRAMS:
         raise InvalidQuery(f"no program {program!r}", hint=f"use {', '.join(PROGRAMS)}", field="program")
     command = [*isolated_python(), "-m", CLI_MODULE]
+    place = None if remove else located(where.url, where.data_dir)
+    options = _options_of(place)
     changed: list[tuple[OtherFile, str, str]] = []
     for file in PROGRAMS[program]:
         other_file = OtherFile(home or Path.home(), file.path)
@@ -274,7 +290,7 @@ def connect(
         config = _config(other_file.path, before)
         unchanged = json.dumps(config)
         try:
-            file.remove(config) if remove else file.add(config, command)
+            file.remove(config) if remove else file.add(config, _Started(command, options))
         except InvalidQuery as error:
             raise InvalidQuery(f"{other_file.path}: {error.message}", hint=error.hint) from None
         if json.dumps(config) != unchanged:
@@ -287,19 +303,85 @@ def connect(
     for other_file, _before, after in changed:
         other_file.replace(after.encode())
     if changed or yes:
-        _speak_for(None if remove else person or getpass.getuser(), program)
+        if place is not None:
+            _prepare(place)
+        _speak_for(None if remove else person or getpass.getuser(), program, where)
+        if place is not None:
+            _try(_Started(command, options), program, place)
     if program == "codex" and not remove:
-        say(f"for the tools, run: codex mcp add {_NAME} -- {shlex.join([*command, 'mcp', '--project', program])}")
+        tools = [*command, "mcp", "--project", program, *options]
+        say(f"for the tools, run: codex mcp add {_NAME} -- {shlex.join(tools)}")
     answer = {"program": program, "written": [str(file.path) for file, _, _ in changed]}
     show(answer, json_output, lambda shown: print("\n".join(shown["written"]) or "nothing was written"))
 
 
-def _speak_for(name: str | None, program: str) -> None:
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """How a program starts us: the command, and the options that name the journal."""
+
+    command: list[str]
+    options: list[str]
+
+
+def _prepare(place: Place) -> None:
+    """Keep the context of a service elsewhere; start the node of the user's own journal if it does not run."""
+    if place.url is not None:
+        context_of(place.url, address_of(place).token, place.workspace, save=True)
+    elif place.is_own and place.data_dir is not None and find_running(place.data_dir) is None:
+        try:
+            node = start_node(place.data_dir)
+        except (CrewJournalError, OSError) as error:
+            say(f"no node runs, and none could be started: {error}")
+        else:
+            say(f"no node was running: started one in the background on {node.http} (`crew-journal down` stops it)")
+
+
+def _options_of(place: Place | None) -> list[str]:
+    """The options that name a journal from every folder; none for the user's own, which is found without.
+
+    A service elsewhere is named by a context, so that its token is not in the program's configuration.
+    """
+    if place is None or place.is_own:
+        return []
+    if place.data_dir is not None:
+        return ["--data-dir", str(place.data_dir.absolute())]
+    assert place.url is not None, "a place has an address or a data directory"
+    return ["--journal", context_of(place.url, address_of(place).token, place.workspace)]
+
+
+def _try(started: _Started, program: str, place: Place) -> None:
+    """Run the hook that was written, as the program does, in a folder that is no repository; say what it answered."""
+    event = "sessionStart" if program == "cursor" else "SessionStart"
+    command = shlex.split(_hook_command(started, event, program))
+    named = (URL_VARIABLE, DATA_DIR_VARIABLE, TOKEN_VARIABLE)
+    kept = {name: value for name, value in os.environ.items() if name not in named}
+    trouble: str | None = ""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        for _ in range(_TRIALS):
+            given, began = json.dumps({"cwd": elsewhere, "session_id": "connect"}), time.monotonic()
+            done = subprocess.run(
+                command, input=given, cwd=elsewhere, env=kept, capture_output=True, text=True, check=False
+            )
+            took = time.monotonic() - began
+            try:
+                trouble = json.loads(done.stdout).get("systemMessage")
+            except ValueError:
+                trouble = done.stderr.strip() or f"exit code {done.returncode}"
+            if trouble is None or LATE not in trouble:
+                break
+    where = place.url or place.data_dir
+    if trouble:
+        say(f"tried the hook {event}, and it cannot use the memory: {trouble}")
+    else:
+        say(f"tried the hook {event} from another folder: it answered in {took:.1f} s from {where}")
+
+
+def _speak_for(name: str | None, program: str, where: Where) -> None:
     """Keep a token for the program's hooks that speaks for a person; None revokes and removes it."""
     from ..client import CrewJournal  # here, because its libraries are slow to import
 
     try:
-        address = find(None, None, None)
+        address = find(where.url, where.bearer, where.data_dir)
         known = person_at(address, program)
         if known is None and name is None:
             return
@@ -363,8 +445,8 @@ def _written(config: Config, before: str) -> str:
     return text if before and not before.endswith("\n") else text + "\n"
 
 
-def _hook_command(command: list[str], event: str, program: str) -> str:
-    return shlex.join([*command, "hook", event, "--program", program])
+def _hook_command(started: _Started, event: str, program: str) -> str:
+    return shlex.join([*started.command, "hook", event, "--program", program, *started.options])
 
 
 def _remove_our_hooks(hooks: Any, program: str) -> bool:
@@ -381,18 +463,24 @@ def _is_our_hook(hook: Any, program: str) -> bool:
         words = shlex.split(hook["command"])
     except (TypeError, KeyError, ValueError, AttributeError):
         return False
+    words = _without_place(words)
     return words[-4:-3] == ["hook"] and words[-2:] == ["--program", program] and _is_our_command(words[:-4])
 
 
 def _is_our_server(server: Any, program: str) -> bool:
     if not isinstance(server, dict) or not isinstance(server.get("args"), list):
         return False
-    words = [server.get("command"), *server["args"]]
+    words = _without_place([server.get("command"), *server["args"]])
     return (
         all(isinstance(word, str) for word in words)
         and words[-3:] == ["mcp", "--project", program]
         and _is_our_command(words[:-3])
     )
+
+
+def _without_place(words: list[Any]) -> list[Any]:
+    """A command without the options that name a journal."""
+    return words[:-2] if len(words) > 2 and words[-2] in ("--data-dir", "--journal") else words
 
 
 def _is_our_command(words: list[str]) -> bool:

@@ -6,18 +6,28 @@ service also apply to the command line.
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from ...schemas.core.errors import NotAuthenticated, NotFound, Unavailable
+from ...schemas.core.user_folders import own_journal
+from ..client.find import data_dir_of
 from ..client.find import running as running_in
-from ..data_dir import Running
+from ..data_dir import Running, is_owned
+from .configuration import environment_elsewhere
 from .logs import configure_logging
-from .options import Where, settings_from
-from .output import say
+from .options import DataDir, Json, Where, settings_from
+from .output import say, show
 
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
@@ -32,9 +42,19 @@ PROBE_TIMEOUT_S: Final = 15.0
 giving up too soon would open a journal that is in use.
 """
 ANY_PORT: Final = "127.0.0.1:0"
+USUAL_PLACE: Final = ("127.0.0.1", 9119)
+"""Where ``up`` listens unless it is set; as in ``Settings`` (a test compares)."""
 START_TIMEOUT_S: Final = 180.0
 """Seconds until a runtime must be up: after a crash the broker re-reads its blocks (up to 120 s) and the views catch up; an
 ordinary start takes under 4."""
+
+
+_LOOK_S: Final = 0.1
+_LOG_FILE: Final = "up.log"
+_APART_ON_WINDOWS: Final = 0x0000_0208
+"""DETACHED_PROCESS and CREATE_NEW_PROCESS_GROUP, which ``subprocess`` names on Windows only."""
+STOP_TIMEOUT_S: Final = 60.0
+"""Seconds until a node that was asked to stop must be gone; usually under 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +76,19 @@ class Target:
 
 def find_running(data_dir: Path) -> Running | None:
     """The ``up`` of this data directory, if one runs and answers."""
-    import httpx
+    from http.client import HTTPConnection, HTTPException
 
     running = running_in(data_dir)
     if running is None:
         return None
     try:
-        answer = httpx.get(f"{running.http.rstrip('/')}/healthz", timeout=PROBE_TIMEOUT_S, trust_env=False)
-    except (httpx.HTTPError, httpx.InvalidURL):
+        parts = urlsplit(running.http)
+        probe = HTTPConnection(parts.hostname or "", parts.port, timeout=PROBE_TIMEOUT_S)
+        with closing(probe):
+            probe.request("GET", "/healthz")
+            return running if probe.getresponse().status < 500 else None
+    except (OSError, ValueError, HTTPException):
         return None
-    return running if answer.status_code < 500 else None
 
 
 def owner_token(data_dir: Path) -> str:
@@ -107,13 +130,14 @@ def resolve(where: Where) -> Target | None:
 
 
 @contextmanager
-def target(where: Where, *, embedder: str | None = None, create: bool = False) -> Iterator[Target]:
+def target(where: Where, *, embedder: str | None = None, create: bool = False, stay: bool = False) -> Iterator[Target]:
     """The service for requests; if none runs, a service is started for the duration of the block.
 
     Args:
         where: The options that name the journal.
         embedder: Embedder of a started runtime; ``none`` unless the command needs vectors.
         create: Whether a missing data directory may be created.
+        stay: Whether the node of the user's own journal is started in the background instead, and stays.
 
     Raises:
         NotFound: If there is no journal and none may be created.
@@ -124,12 +148,17 @@ def target(where: Where, *, embedder: str | None = None, create: bool = False) -
         yield target
         return
     folder = where.folder
-    if not create and not any((folder / sign).exists() for sign in SIGNS):
+    if not (create or stay) and not has_journal(folder):
         raise NotFound(
-            f"there is no journal in {folder.absolute()}",
-            hint="start one with `crew-journal up`, or say where it is with --data-dir or --url",
+            f"there is no journal in {folder.absolute()} yet",
+            hint='`crew-journal remember "…"` or `crew-journal up` makes one; `crew-journal config show` says why this one',
         )
-    say(f"no `up` runs on {folder}: starting the journal for this command")
+    if stay and is_own(folder):
+        node = start_node(folder)
+        say(f"no node was running: started one in the background on {node.http} (`crew-journal down` stops it)")
+        yield Target(node.http, where.bearer or owner_token(folder), folder)
+        return
+    say(f"no node runs on {folder}: working on it for this command alone; `crew-journal up` keeps one running")
     settings = settings_from(data_dir=folder, http=ANY_PORT, embedder=embedder or "none")
     if "log_level" not in settings.model_fields_set:
         settings = settings.model_copy(update={"log_level": "error"})
@@ -137,10 +166,103 @@ def target(where: Where, *, embedder: str | None = None, create: bool = False) -
         yield Target(runtime.http_url, where.bearer or runtime.owner_token, folder, local=True)
 
 
+def has_journal(folder: Path) -> bool:
+    """Whether a data directory holds a journal."""
+    return any((folder / sign).exists() for sign in SIGNS)
+
+
+def is_own(folder: Path) -> bool:
+    """Whether a data directory is the user's own journal, whose node may stay in the background."""
+    try:
+        return folder.absolute() == own_journal()
+    except RuntimeError:  # there is no home directory
+        return False
+
+
+def start_node(data_dir: Path) -> Running:
+    """Start ``up`` on a data directory, in the background, and wait until it answers.
+
+    If another program listens on the usual port and no port was chosen, a free one is taken.
+
+    Raises:
+        Unavailable: If it ends, or does not answer in time; its log says why.
+    """
+    from ..client.isolation import CLI_MODULE, isolated_python
+    from ..client.project import claim_journal
+
+    data_dir = data_dir.absolute()
+    claim_journal(data_dir)
+    log = data_dir / _LOG_FILE
+    apart: dict[str, Any] = (
+        {"creationflags": _APART_ON_WINDOWS} if sys.platform == "win32" else {"start_new_session": True}
+    )
+    command = [*isolated_python(), "-m", CLI_MODULE, "up", "--data-dir", str(data_dir), *_free_port()]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(log, flags, 0o600), "ab") as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            cwd=data_dir,
+            env=environment_elsewhere(),
+            **apart,
+        )
+    until = time.monotonic() + START_TIMEOUT_S
+    while (node := running_in(data_dir)) is None:
+        if process.poll() is not None and not is_owned(data_dir):
+            raise Unavailable(
+                f"the node did not start: {_last_error(log)}", hint=f"`crew-journal up` shows why; its log is {log}"
+            )
+        if time.monotonic() > until:
+            raise Unavailable("the node did not start in time", hint=f"its log is {log}")
+        time.sleep(_LOOK_S)
+    return node
+
+
+def _free_port() -> list[str]:
+    """The option for a free port if another program listens on the usual one."""
+    if "CREW_JOURNAL_HTTP" in os.environ:
+        return []
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(USUAL_PLACE)
+        except OSError:
+            return ["--http", ANY_PORT]
+    return []
+
+
+def _last_error(log: Path) -> str:
+    """The last error in the log of a node."""
+    lines = log.read_text("utf-8", "replace").splitlines()
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return errors[-1] if errors else "its log has no error"
+
+
+def down(data_dir: DataDir = None, json_output: Json = False) -> None:
+    """Stop the node that runs on the data directory, as Ctrl-C does; its data stays."""
+    folder = data_dir_of(data_dir)
+    node = running_in(folder)
+    if node is None:
+        raise NotFound(
+            f"no node runs on {folder.absolute()}", hint="`crew-journal config show` says which journal is used"
+        )
+    os.kill(node.pid, signal.SIGTERM)
+    until = time.monotonic() + STOP_TIMEOUT_S
+    while is_owned(folder):
+        if time.monotonic() > until:
+            raise Unavailable(f"the node (process {node.pid}) has not stopped yet", hint="wait, then look again")
+        time.sleep(_LOOK_S)
+    show({"stopped": node.pid}, json_output, lambda answer: print(f"stopped (process {answer['stopped']})"))
+
+
 @contextmanager
-def client(where: Where, *, embedder: str | None = None, create: bool = False) -> Iterator[CrewJournal]:
+def client(
+    where: Where, *, embedder: str | None = None, create: bool = False, stay: bool = False
+) -> Iterator[CrewJournal]:
     """A client of the service the options name; see :func:`target`."""
-    with target(where, embedder=embedder, create=create) as there, sync_client(there) as journal:
+    with target(where, embedder=embedder, create=create, stay=stay) as there, sync_client(there) as journal:
         yield journal
 
 

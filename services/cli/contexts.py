@@ -6,28 +6,30 @@ Invariant: a token or password is never printed.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import click
 
+from ...schemas.core.errors import NotAllowed
+from ..client.find import CONTEXT_VARIABLE, Place, config_file, places
 from . import configuration
 from .commands import Argument, CommandGroup, Option
-from .configuration import CONTEXT_VARIABLE, CliContext, config_file, load, save
+from .completion import journals
+from .configuration import CliContext, load
+from .configuration import save as write
 from .options import Json
-from .output import print_table, say, show
+from .output import print_folded, print_table, say, show
 
 contexts = CommandGroup(help="Contexts: journals by name, and which one commands use.")
 config = CommandGroup(help="The configuration file.")
 _HIDDEN: Final = "(set)"
 
 
-def _names() -> list[str]:
-    return sorted(load().contexts)
-
-
-Name = Annotated[str, Argument(metavar="NAME", help="Name of the context.", autocompletion=_names)]
+Name = Annotated[str, Argument(metavar="NAME", help="Name of the context.", autocompletion=journals)]
 
 
 @contexts.command("add")
@@ -48,8 +50,22 @@ def add(
     folder = None if data_dir is None else str(data_dir.absolute())
     configuration.contexts[name] = CliContext(url and url.rstrip("/"), token and token.strip(), folder, workspace)
     configuration.context = configuration.context or name
-    save(configuration)
+    write(configuration)
     _show(json_output)
+
+
+def context_of(url: str, token: str, workspace: str | None, *, save: bool = False) -> str:
+    """The name of the context of a service; if there is none, that of a new one, which is added with ``save``."""
+    configuration = load()
+    wanted = CliContext(url.rstrip("/"), token, None, workspace)
+    for name, context in configuration.contexts.items():
+        if context == wanted:
+            return name
+    name = urlsplit(url).netloc.replace(":", "-")
+    if save:
+        configuration.contexts[name] = wanted
+        write(configuration)
+    return name
 
 
 @contexts.command("use")
@@ -58,7 +74,7 @@ def use(name: Name, json_output: Json = False) -> None:
     configuration = load()
     configuration.named(name)
     configuration.context = name
-    save(configuration)
+    write(configuration)
     _show(json_output)
 
 
@@ -69,7 +85,7 @@ def remove(name: Name, json_output: Json = False) -> None:
     configuration.named(name)
     del configuration.contexts[name]
     configuration.context = None if configuration.context == name else configuration.context
-    save(configuration)
+    write(configuration)
     _show(json_output)
 
 
@@ -101,13 +117,16 @@ def _print_contexts(answer: Mapping[str, Any]) -> None:
         ("*" if context["used"] else "", context["name"], context["workspace"], context["url"] or context["data_dir"])
         for context in answer["contexts"]
     ]
-    empty = "there are no contexts: `crew-journal context add NAME --url URL --token TOKEN` adds one"
+    empty = "there are no contexts: `crew-journal journal add NAME --url URL --token TOKEN` adds one"
     print_table(("", "name", "workspace", "journal"), rows, empty=empty)
 
 
 @config.command("show")
-def show_configuration(json_output: Json = False) -> None:
-    """Show every setting, its value, and where the value comes from."""
+def show_configuration(
+    every: Annotated[bool, Option("--all", help="Print all settings, not only those that are set.")] = False,
+    json_output: Json = False,
+) -> None:
+    """Show which journal commands use here and why, every setting that is set, and where its value comes from."""
     from ...schemas.settings import CLIENT_SETTINGS, NODE_SETTINGS, Settings, environment_of
 
     values = Settings().model_dump() | environment_of(CLIENT_SETTINGS)
@@ -125,12 +144,45 @@ def show_configuration(json_output: Json = False) -> None:
             }
         )
     path = config_file()
-    show({"file": str(path), "exists": path.exists(), "settings": rows}, json_output, _print_configuration)
+    own = {name: value for name, value in os.environ.items() if name not in configuration.origins}
+    answer = {
+        "journal": _explained(list(places(environment=own))),
+        "file": str(path),
+        "exists": path.exists(),
+        "settings": rows,
+    }
+    show(answer, json_output, partial(_print_configuration, every=every))
 
 
-def _print_configuration(answer: Mapping[str, Any]) -> None:
+def _explained(candidates: Sequence[Place]) -> list[dict[str, Any]]:
+    """Each place where a journal is looked for: whether it is used, and why it is not."""
+    rows, used = [], None
+    for place in candidates:
+        why = place.absent
+        if not why and used is not None:
+            why = f"{used} comes first"
+        elif not why:
+            used = place.origin
+            try:
+                place.check()
+            except NotAllowed as error:  # commands end with this error; no other journal is used instead
+                why = f"{error.message}: {error.hint}"
+        where = place.url or (None if place.data_dir is None else str(place.data_dir.absolute()))
+        rows.append({"place": place.origin, "journal": where, "used": not why, "why_not": why or None})
+    return rows
+
+
+def _print_configuration(answer: Mapping[str, Any], *, every: bool) -> None:
+    print("which journal is used here: the first of these places that has one")
+    for row in answer["journal"]:
+        mark = "*" if row["used"] else " "
+        where = " ".join(filter(None, (row["journal"], f"({row['why_not']})" if row["why_not"] else "")))
+        print_folded(where, f"{mark} {row['place']:<22}  ")
+    chosen = [setting for setting in answer["settings"] if every or setting["from"] != "default"]
+    print()
     print_table(
         ("setting", "from", "value"),
-        [(setting["name"], setting["from"], setting["value"]) for setting in answer["settings"]],
+        [(setting["name"], setting["from"], setting["value"]) for setting in chosen],
+        empty="all settings have their defaults: --all lists them",
     )
     say(f"file: {answer['file']}{'' if answer['exists'] else ' (it does not exist)'}")

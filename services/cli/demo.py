@@ -6,6 +6,7 @@ Invariant: each step runs the code of the real commands and really kills the pro
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,14 +18,15 @@ from typing import Any, Final
 
 import click
 
-from ...schemas.core.errors import Unavailable
+from ...schemas.core.errors import CrewJournalError, Unavailable
+from ..client.find import located
 from ..client.isolation import CLI_MODULE, isolated_python
 from ..data_dir import write_private
 from .configuration import environment_elsewhere
 from .connection import Target, owner_token, sync_client
 from .embeddings import wait_for_vectors
 from .operate import follow
-from .options import FALLBACK_DATA_DIR, Embedder, Json
+from .options import Embedder, Json
 from .output import emit, plain, say
 from .recall import print_recall
 
@@ -76,7 +78,7 @@ def show_worked_recall(there: Target, after_seq: int | None) -> None:
     command = called.name if shutil.which(called.name) else str(called)
     say(f'\n{command} recall "{question}"')
     print_recall(answer)
-    place = f"--data-dir {there.data_dir} " if there.data_dir != FALLBACK_DATA_DIR else ""
+    place = _place_option(there.data_dir)
     say("\ntry next, in another terminal:")
     for line in (
         f'{command} recall {place}"on which day must we not release anything?" --explain',
@@ -89,6 +91,17 @@ def show_worked_recall(there: Target, after_seq: int | None) -> None:
     ):
         say(f"  {line.rstrip()}")
     say("Ctrl-C stops everything; the data stays.")
+
+
+def _place_option(data_dir: Path | None) -> str:
+    """The option that names a data directory; empty if commands find it without."""
+    try:
+        found = located().data_dir
+    except CrewJournalError:
+        found = None
+    if data_dir is None or (found is not None and found.absolute() == data_dir.absolute()):
+        return ""
+    return f"--data-dir {shlex.quote(str(data_dir))} "
 
 
 STOP_TIMEOUT_S: Final = 30.0

@@ -1,4 +1,4 @@
-"""``embedder`` and ``embeddings``: the models that turn memories into vectors.
+"""``model``: the models that turn memories into vectors.
 
 Invariant: installing only puts files into the cache. Which model a journal uses, and how far each is filled, is decided and
 recorded by the journal.
@@ -87,7 +87,7 @@ def wait_for_model(journal: CrewJournal, model: str) -> dict[str, Any]:
     def read() -> tuple[Vectors, bool]:
         models = {model["model"]: model for model in plain(journal.embedding_models())["models"]}
         if model not in models:
-            raise NotFound(f"there is no model {model} here", hint=f"crew-journal embeddings add {model}")
+            raise NotFound(f"there is no model {model} here", hint=f"crew-journal model add {model}")
         figures.update(models[model])
         return Vectors(model, figures["vectors"], figures["embeddable"], figures["missing"]), figures["missing"] == 0
 
@@ -108,7 +108,7 @@ def _wait(title: str, read: Callable[[], tuple[Vectors, bool]], patience_s: floa
             time.sleep(POLL_S)
 
 
-# ``embeddings compare``: two models on logged queries, or on a journal with questions.
+# ``model compare``: two models on logged queries, or on a journal with questions.
 
 
 Model = Annotated[str, Argument(help="minilm, a model's name as `ollama list` shows it, or openai/NAME.")]
@@ -214,19 +214,18 @@ def _print_agreement(report: Mapping[str, Any]) -> None:
         print_table(("overlap", "query"), rows, right=("overlap",))
 
 
-embedder = CommandGroup(help="The model that turns memories into vectors.")
-app = CommandGroup(help="Embedding models: add, compare, activate, drop.")
+app = CommandGroup(help="Embedding models: install, add, compare, activate, drop.")
 app.command("compare")(compare)
 
 
-@embedder.command("status")
+@app.command("status")
 def embedder_status(*, where: Where, json_output: Json = False) -> None:
     """Show which embedder is used, why, and how its last call ended."""
     with client(where, embedder="auto") as journal:
         show(journal.embedder_status(), json_output, lambda report: print_pairs(flat(report)))
 
 
-@embedder.command("install")
+@app.command("install")
 def install(
     model: Annotated[Literal["minilm"], Argument(help="Which one.")],
     models_dir: Annotated[

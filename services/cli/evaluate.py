@@ -111,7 +111,7 @@ def _measure(
     if not vectors.embeds:
         say("there is no embedder: dense finds nothing; rrf and robust compare words only")
     elif vectors.missing:
-        say(f"{vectors.missing} vectors are missing: see `embedder status` of a journal with this embedder")
+        say(f"{vectors.missing} vectors are missing: see `model status` of a journal with this embedder")
     report: dict[str, Any] = {
         "directory": str(directory),
         **questions.as_dict(),

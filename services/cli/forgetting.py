@@ -6,17 +6,24 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
+import click
+
 from ...schemas.core.errors import InvalidQuery, Unavailable
-from .commands import Option
+from .commands import Argument, Option
 from .connection import client
 from .options import Json, Where, Workspace
 from .output import print_pairs, say, show
 
+_DRY_RUN: Final = "dry run"
+"""Reason of a request that changes nothing, if none is given."""
 POLL_S: Final = 0.2
 """Seconds between looks at an erasure: the views of 100,000 entries are folded again in about 20 s."""
 
 
 def forget(
+    named: Annotated[
+        list[str] | None, Argument(metavar="[ID]…", help="Entries or document writes; drawer:ID, fact:ID.")
+    ] = None,
     ids: Annotated[
         list[str] | None, Option("--id", help="Entry or document write, `drawer:ID`, `fact:ID`; repeatable.")
     ] = None,
@@ -45,19 +52,24 @@ def forget(
 ) -> None:
     """Erase entries, or all of a person, an author or a source, with all that was made of them; print the receipt.
 
-    Give exactly one of --id, --subject, --author and --source. Without --yes nothing is changed: the command says what
+    Give ids, or exactly one of --subject, --author and --source. Without --yes nothing is changed: the command says what
     would go. An erasure cannot be undone.
     """
     if prove is not None:
         with client(where) as journal:
             show(journal.prove_erased(prove), json_output, _traces)
         return
-    if not reason.strip():
+    if yes and not reason.strip():
         raise InvalidQuery("an erasure needs a reason", hint="--reason 'asked by the person on …'", field="reason")
+    chosen = (*(named or ()), *(ids or ()))
+    if [bool(chosen), subject is not None, author is not None, source is not None].count(True) != 1:
+        raise click.BadParameter(
+            "name what to forget: ID… of entries, or exactly one of --subject, --author and --source", param_hint="ID"
+        )
     with client(where) as journal:
         planned = journal.forget(
-            reason,
-            ids=tuple(ids or ()),
+            reason if yes else reason.strip() or _DRY_RUN,
+            ids=chosen,
             subject=subject,
             author=author,
             source=source,

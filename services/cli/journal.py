@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import click
 
-from ...schemas.core.errors import InvalidQuery
+from ...schemas.core.errors import InvalidQuery, NotFound
 from ..printable import moment_of, safe
 from .commands import Argument, Option
 from .connection import client
@@ -122,7 +122,12 @@ def get(
 ) -> None:
     """Show one entry with all its fields, and whether it still counts (standing)."""
     with client(where) as journal:
-        show(journal.get(entry_id, min_seq=min_seq, workspace_id=workspace), json_output, _print_fields)
+        try:
+            entry = journal.get(entry_id, min_seq=min_seq, workspace_id=workspace)
+        except NotFound as error:
+            error.hint = f"{error.hint}; `crew-journal recall` and `crew-journal list` show ids"
+            raise
+        show(entry, json_output, _print_fields)
 
 
 def _print_fields(entry: Mapping[str, Any]) -> None:
@@ -223,7 +228,7 @@ def publish(
         if text is not None and "entry_type" not in given:
             given["entry_type"] = NOTE
         records = given | {name: value for name, value in more.items() if value is not None}
-    with client(where, create=True) as journal:
+    with client(where, create=True, stay=True) as journal:
         receipts = journal.append_batch(records) if isinstance(records, list) else (journal.append(records),)
     show({"entries": [plain(receipt) for receipt in receipts]}, json_output, _print_acks)
 

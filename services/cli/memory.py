@@ -28,7 +28,7 @@ from .commands import Argument, CommandGroup, Option
 from .connection import client
 from .foreign_files import file_at, text_of
 from .options import Fields, Json, Where
-from .output import print_pairs, print_table, say, show
+from .output import print_pairs, print_table, say, shares, show
 from .printers import documents_print_written, print_memory_block
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ def _one(scope: str) -> str:
 def print_hits(answer: Mapping[str, Any]) -> None:
     """Print a table of the hits on stdout, and the labels of blocked documents on stderr."""
     rows = [
-        (f"{hit['score']:.3f}", hit["source"], f"{hit['file']}:{hit['line']}", hit["heading"], _one_line(hit))
-        for hit in answer["results"]
+        (share, hit["source"], f"{hit['file']}:{hit['line']}", hit["heading"], _one_line(hit))
+        for share, hit in zip(shares(answer["results"]), answer["results"], strict=True)
     ]
     print_table(("score", "source", "where", "heading", "text"), rows, right=("score",), empty="nothing was found")
     for label in answer["quarantined"]:

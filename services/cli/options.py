@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_origin
@@ -20,19 +21,16 @@ from ...schemas.core.operation import Effect, Operation, is_switch, plain_types
 from ..client.find import data_dir_of
 from ..printable import moment_of
 from .commands import Argument, Option, parameter
+from .completion import journals, workspaces
 
 if TYPE_CHECKING:
     from ...schemas.settings import Settings
 
 
-# Completion of values in a shell: recipes, views, roles, and the workspaces of the running service.
-#
-# Invariant: a completion is silent and never starts a journal; what cannot be found completes to nothing.
+# Completion of values in a shell: recipes, views, roles. The index holds them.
 
 
 Complete = Callable[[str], list[str]]
-_TIMEOUT_S: Final = 1.0
-"""Seconds for the running service; a person waits."""
 
 
 def among(values: Callable[[], Iterable[str]]) -> Complete:
@@ -65,30 +63,16 @@ def _roles() -> Iterable[str]:
     return [role.value for role in Role]
 
 
-def _workspaces() -> Iterable[str]:
-    import httpx
-
-    from ..client.find import find
-
-    address = find(None, None, None)
-    with httpx.Client(**address.arguments(), timeout=_TIMEOUT_S) as client:
-        return [workspace["workspace_id"] for workspace in client.get("/v1/workspaces").json()["workspaces"]]
-
-
 complete_recipe: Final = among(_recipes)
 complete_view: Final = among(_views)
 complete_role: Final = among(_roles)
-complete_workspace: Final = among(_workspaces)
 OF_FIELDS: Final[dict[str, Complete]] = {
     "recipe": complete_recipe,
     "projection": complete_view,
-    "workspace_id": complete_workspace,
+    "workspace_id": workspaces,
 }
 """By the name of a request's field."""
 
-
-FALLBACK_DATA_DIR: Final = Path(".crew-journal")
-"""As in ``Settings`` (a test compares), which is not imported here."""
 
 DataDir = Annotated[
     Path | None,
@@ -96,8 +80,7 @@ DataDir = Annotated[
         "--data-dir",
         envvar="CREW_JOURNAL_DATA_DIR",
         file_okay=False,
-        show_default=str(FALLBACK_DATA_DIR),
-        help="Data directory; a running `up` is found in it.",
+        help="Data directory; a running `up` is found in it. [default: your own journal; see `config show`]",
     ),
 ]
 Workspace = Annotated[
@@ -107,7 +90,7 @@ Workspace = Annotated[
         "-w",
         envvar="CREW_JOURNAL_WORKSPACE",
         help="Workspace, for a token of all workspaces (default: `default`).",
-        autocompletion=complete_workspace,
+        autocompletion=workspaces,
     ),
 ]
 Json = Annotated[bool, Option("--json", help="JSON on stdout; a failure is JSON on stderr.")]
@@ -128,6 +111,7 @@ class Where:
         data_dir: Used if there is no address; None for the data directory of the current folder (see ``folder``).
         url: The address.
         token: The token to send; surrounding blanks (a file's line break) do not count.
+        journal: The context that names the journal; ``configuration.configured`` has applied it already.
     """
 
     data_dir: DataDir = None
@@ -142,6 +126,16 @@ class Where:
             help="Token to send; by default the owner's token of the data directory.",
         ),
     ] = field(default=None, repr=False)
+
+    journal: Annotated[
+        str | None,
+        Option(
+            "--journal",
+            envvar="CREW_JOURNAL_CONTEXT",
+            help="Name of the journal; see `journal list`.",
+            autocompletion=journals,
+        ),
+    ] = None
 
     @property
     def folder(self) -> Path:
@@ -281,7 +275,8 @@ def _of_field(operation: Operation[Any, Any], name: str) -> click.Parameter:
     option = Option(word, *([_ALIASES[name]] if name in _ALIASES else []), **more)
     if field.is_required():
         return parameter(name, kind, option)
-    default = field.default if isinstance(field.default, int | str) else None
+    default = field.default.value if isinstance(field.default, Enum) else field.default
+    default = default if isinstance(default, int | str) else None
     return parameter(name, kind | None, option, default or None)  # absent fields are not sent
 
 

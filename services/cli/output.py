@@ -26,6 +26,8 @@ _MARGIN: Final = "    "
 _ROOM: Final = 24
 """Minimum width for a text next to its lead, so that a line does not hold only one word."""
 SEVERITY_COLOURS: Final = {"notice": "cyan", "warn": "yellow", "error": "red"}
+_OPTION_OF: Final = {"agent_id": "--agent", "crew_id": "--crew", "workspace_id": "--workspace"}
+"""Fields that the hints of the service name, as a person types them."""
 Progress = Callable[..., None]
 _AGES: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -240,6 +242,12 @@ def say_warnings(answer: Mapping[str, Any]) -> None:
         say(f"warning: {safe(warning)}")
 
 
+def shares(hits: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The scores of hits for people, 0 to 1: shares of the best one, because a score has no unit; --json has it as it is."""
+    best = max((float(hit["score"]) for hit in hits), default=0.0)
+    return [f"{max(float(hit['score']), 0.0) / best:.2f}" if best > 0 else "0.00" for hit in hits]
+
+
 def counted(number: int, singular: str, plural: str | None = None) -> str:
     """``1 hit``, ``2 hits``; ``plural`` where it is not formed with an s."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
@@ -269,4 +277,6 @@ def report_error(error: BaseException, *, as_json: bool) -> None:
     for wrong, fix in lines:
         say(f"error: {safe(wrong)}")
         if fix:
+            for field, option in _OPTION_OF.items():
+                fix = fix.replace(f"name {field}", f"add {option} NAME")
             say(f"hint: {safe(fix)}")

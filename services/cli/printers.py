@@ -10,13 +10,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from ...schemas.core.errors import Unavailable
+from ...schemas.core.operation import Operation
 from ...schemas.core.timestamps import format_ms
 from ...schemas.health.operations import HEALTH
 from ..printable import safe
-from .commands import CommandGroup, Option
+from .commands import Command, CommandGroup, Option
 from .connection import client
-from .options import Fields, Json, Where
-from .output import counted, flat, listing, print_pairs, print_table, print_text, say, say_warnings, show, who_of
+from .options import Fields, Json, Where, is_argument
+from .output import (
+    counted,
+    flat,
+    listing,
+    print_pairs,
+    print_table,
+    print_text,
+    say,
+    say_warnings,
+    shares,
+    show,
+    who_of,
+)
 from .palace_import import palace_import
 
 # How people see facts, procedures and episodes of layered memory, and assembled contexts.
@@ -275,7 +288,7 @@ def print_facts(answer: Mapping[str, Any]) -> None:
         say(f"no entity has this name; {safe(answer['entity'])} is meant (similarity {answer['similarity']:.2f})")
     columns = ("subject", "predicate", "object", "valid_from", "valid_to", "asserted_by")
     rows = [[fact[name] or "-" for name in columns] for fact in facts]
-    print_table(columns, rows, empty="there are no such facts: `crew-journal kg add` records one")
+    print_table(columns, rows, empty="there are no such facts: `crew-journal fact add` records one")
     if answer["truncated"]:
         say(f"only {answer['count']} facts are shown")
 
@@ -630,7 +643,7 @@ def _relation(answer: Mapping[str, Any]) -> None:
 def _sweep_embeddings(answer: Mapping[str, Any]) -> None:
     print(", ".join(f"{safe(name)} {count}" for name, count in answer["counts"].items()))
     if answer["error"]:
-        raise Unavailable(f"the sweep failed: {answer['error']}", hint="`crew-journal embedder status` says more")
+        raise Unavailable(f"the sweep failed: {answer['error']}", hint="`crew-journal model status` says more")
 
 
 def _reindex(answer: Mapping[str, Any]) -> None:
@@ -645,7 +658,7 @@ def _reindex(answer: Mapping[str, Any]) -> None:
 def _models(answer: Mapping[str, Any]) -> None:
     columns = ("model", "state", "active", "vectors", "missing", "refused", "dim", "last call")
     rows = [_model_row(model) for model in answer["models"]]
-    empty = "there are no models: start `up` with an embedder, or `crew-journal embeddings add MODEL`"
+    empty = "there are no models: start `up` with an embedder, or `crew-journal model add MODEL`"
     print_table(columns, rows, right=columns[3:7], empty=empty)
 
 
@@ -667,19 +680,13 @@ def _activated(answer: Mapping[str, Any]) -> None:
         )
 
 
-_turns = listing(
-    "turns",
-    ("score", "when", "session", "speaker", "text"),
-    lambda agent: (
-        f"{agent['score']:.2f}",
-        f"{agent['ts'][:16]}Z",
-        agent["session"] or "-",
-        agent["speaker"],
-        agent["text"],
-    ),
-    right=("score",),
-    empty="no turn of a conversation was found",
-)
+def _turns(answer: _Answer) -> None:
+    rows = [
+        (share, f"{turn['ts'][:16]}Z", turn["session"] or "-", turn["speaker"], turn["text"])
+        for share, turn in zip(shares(answer["turns"]), answer["turns"], strict=True)
+    ]
+    columns = ("score", "when", "session", "speaker", "text")
+    print_table(columns, rows, right=("score",), empty="no turn of a conversation was found")
 
 
 _ALWAYS: Final = 3
@@ -1011,3 +1018,30 @@ def print_health(answer: Mapping[str, Any]) -> None:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
+
+
+# The command of an operation.
+
+
+_WITH_EMBEDDER: Final = frozenset(
+    {"sweep", "sweep_embeddings", "reindex", "embedding_models", "activate_model", "drop_model"}
+)
+"""Operations that need vectors: if no ``up`` runs, the runtime that is started for the command has an embedder."""
+
+
+def command_of(operation: Operation[Any, Any], name: str) -> Command:
+    """The command of an operation."""
+    embedder = "auto" if operation.name in _WITH_EMBEDDER else None
+
+    def run(asked: dict[str, Any], where: Where, json_output: Json = False) -> None:
+        required = {name for name, field in operation.request.model_fields.items() if field.is_required()}
+        arguments = [asked.pop(name) for name in list(asked) if name in required and is_argument(operation, name)]
+        with client(where, embedder=embedder) as journal:
+            answer = getattr(journal, operation.name)(
+                *arguments, **{name: value for name, value in asked.items() if value is not None}
+            )
+        show(answer, json_output, PRINTERS.get(operation.name, print_fields))
+
+    text = (operation.request.__doc__ or "").strip()
+    source = (operation.request.__module__, operation.name.upper())
+    return Command(name, callback=run, help=text, parts={"asked": Fields(operation)}, source=source)

@@ -17,7 +17,7 @@ from ..printable import safe
 from .commands import Option
 from .connection import client
 from .options import Embedder, Fields, Json, Where
-from .output import age, counted, print_folded, say, show, who_of
+from .output import age, counted, print_folded, say, shares, show, who_of
 
 _MARGIN: Final = "    "
 _VALID: Final = {"valid_from": "from", "valid_to": "to"}
@@ -80,10 +80,10 @@ def print_recall(answer: Mapping[str, Any]) -> None:
     """Each hit on stdout, with its explanation if it has one; the rest of the answer on stderr."""
     if not answer["hits"]:
         say(_EMPTY_BLOCK["unavailable"] if answer.get("degraded") == NO_VECTORS else "nothing was found")
-    for number, hit in enumerate(answer["hits"], 1):
+    for number, (hit, share) in enumerate(zip(answer["hits"], shares(answer["hits"]), strict=True), 1):
         print(safe(f"#{number}  {age(hit['age_seconds'])}  {_what(hit)}"))
         print_folded(hit["summary"], _MARGIN)
-        print_folded(_why(hit), _MARGIN)
+        print_folded(_why(hit, share), _MARGIN)
         if standing := hit.get("standing"):
             by = f" by {standing['by']}" if standing["by"] else ""
             why = f": {standing['reason']}" if standing["reason"] else ""
@@ -91,7 +91,7 @@ def print_recall(answer: Mapping[str, Any]) -> None:
         if hit.get("repeats"):
             print(f"{_MARGIN}and {hit['repeats']} more that {'says' if hit['repeats'] == 1 else 'say'} the same")
         if hit.get("explain"):
-            print_folded(f"score {hit['score']:.3f}, {_explained(hit['explain'])}", _MARGIN)
+            print_folded(f"score {share} of the best, {_explained(hit['explain'])}", _MARGIN)
     _print_origin(answer, "")
 
 
@@ -124,17 +124,24 @@ def _print_receipt(answer: Mapping[str, Any]) -> None:
         say(f"degraded: {safe(answer['degraded'])} (see `crew-journal status`)")
 
 
-def _why(hit: Mapping[str, Any]) -> str:
+def _why(hit: Mapping[str, Any], share: str) -> str:
     """Why it is a hit: by which relation, or with which confidence and reason, else its score."""
     if via := hit.get("via"):
         return f"via {via['entry_id']} ({via['relation']}, weight {via['weight']:.2f})"
     if hit.get("confidence") is None:
-        return f"score {hit['score']:.3f}"
+        return f"score {share} of the best"
     return f"{confidence_word(hit['confidence'])} (confidence {hit['confidence']:.2f}): {hit['reason']}"
 
 
 def _explained(value: Any) -> str:
     if isinstance(value, Mapping):
-        parts = ((safe(name), _explained(part)) for name, part in value.items() if part not in (None, 0))
+        parts = (
+            (safe(name), _explained(part))
+            for name, part in value.items()
+            if part not in (None, 0)
+            and not (
+                name == "score" and part > 1  # of words: it has no upper end, so its rank says more
+            )
+        )
         return ", ".join(f"{name} {text}" for name, text in parts if text)  # an arm that did not find it has no text
     return f"{value:.3f}" if isinstance(value, float) else safe(value)

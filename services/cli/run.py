@@ -7,8 +7,11 @@ allowed, 4 not found, 5 unavailable, 6 verification failed); a closed pipe is no
 from __future__ import annotations
 
 import atexit
+import difflib
 import gc
 import os
+import re
+import shlex
 import signal
 import sys
 import threading
@@ -21,7 +24,7 @@ from typing import Final
 import click
 from click.shell_completion import shell_complete
 
-from ...schemas.core.errors import CrewJournalError, InvalidQuery
+from ...schemas.core.errors import CrewJournalError, InvalidQuery, NotAuthenticated
 from ..printable import safe
 from .commands import CommandGroup
 from .configuration import configured
@@ -31,8 +34,27 @@ NAME: Final = "crew-journal"
 INTERRUPTED: Final = 130
 """What shells expect of a command that Ctrl-C ended: 128 + SIGINT."""
 _SHOW_COMPLETION: Final = "Show completion for the current shell, to copy it or customize the installation."
-_COMPLETE: Final = "_CREW_JOURNAL_COMPLETE"
+COMPLETE_VARIABLE: Final = "_CREW_JOURNAL_COMPLETE"
 """Variable that a shell sets when it requests completions."""
+
+
+_HTTP_HEADER: Final = "Authorization: Bearer"
+_NO_FILE: Final = re.compile(r"there is no file(?: or directory)? (.+)\Z")
+"""How commands say that a file is missing."""
+_NOT_ONE_OF: Final = re.compile(r"(\S+) is not one of (.+)\Z")
+"""How commands say which values there are."""
+
+
+class UnknownCommand(click.UsageError):
+    """A command that does not exist.
+
+    Attributes:
+        instead: What to type.
+    """
+
+    def __init__(self, name: str, near: list[str], rest: Sequence[str], ctx: click.Context) -> None:
+        super().__init__(f"there is no command {name!r}", ctx)
+        self.instead = [shlex.join((*ctx.command_path.split(), *command.split(), *rest)) for command in near[:1]]
 
 
 @contextmanager
@@ -58,6 +80,7 @@ def new_app() -> CommandGroup:
         ],
         help="Memory for crews of agents: an append-only journal, views folded from it, and recall.",
         context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+        epilog="Every command of a group also works without the name of its group.",
     )
 
 
@@ -88,7 +111,7 @@ def _install_completion(context: click.Context) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(script, "utf-8")
     else:
-        file, line = home / f".{shell}rc", f'eval "$({_COMPLETE}={shell}_source {NAME})"'
+        file, line = home / f".{shell}rc", f'eval "$({COMPLETE_VARIABLE}={shell}_source {NAME})"'
         if not file.exists() or line not in file.read_text("utf-8"):
             with file.open("a", encoding="utf-8") as start:
                 start.write(f"\n{line}\n")
@@ -111,7 +134,7 @@ def _completion(context: click.Context) -> tuple[str, str]:
     found = get_completion_class(shell)
     if found is None:
         raise InvalidQuery(f"there is no completion for the shell {shell!r}", hint="use bash, zsh or fish")
-    return shell, found(context.command, {}, NAME, _COMPLETE).source()
+    return shell, found(context.command, {}, NAME, COMPLETE_VARIABLE).source()
 
 
 def run(app: click.Group, argv: Sequence[str] | None = None) -> int:
@@ -128,8 +151,8 @@ def run(app: click.Group, argv: Sequence[str] | None = None) -> int:
 def _invoked(app: click.Group, arguments: Sequence[str], *, as_json: bool) -> int:
     try:
         with configured(arguments):
-            if instruction := os.environ.get(_COMPLETE):
-                return shell_complete(app, {}, NAME, _COMPLETE, instruction)
+            if instruction := os.environ.get(COMPLETE_VARIABLE):
+                return shell_complete(app, {}, NAME, COMPLETE_VARIABLE, instruction)
             with app.make_context(NAME, list(arguments)) as context:
                 answer = app.invoke(context)
         return answer if isinstance(answer, int) else 0
@@ -143,12 +166,12 @@ def _invoked(app: click.Group, arguments: Sequence[str], *, as_json: bool) -> in
         say("nothing was changed")
         return INTERRUPTED
     except Exception as error:
-        return _failed(error, as_json)
+        return _failed(error, arguments, as_json)
 
 
-def _failed(error: Exception, as_json: bool) -> int:
+def _failed(error: Exception, arguments: Sequence[str], as_json: bool) -> int:
     if isinstance(error, click.ClickException):
-        return _misused(error, as_json)
+        return _misused(error, arguments, as_json)
     if isinstance(error, OSError) and error.filename is not None:
         hint = "check the path, your permission to write there, and that the disk is neither full nor read-only"
         error = CrewJournalError(f"{error.filename}: {error.strerror}", hint=hint)
@@ -159,18 +182,92 @@ def _failed(error: Exception, as_json: bool) -> int:
             f"unexpected {type(error).__name__}: {error}",
             hint="this is a bug in Crew Journal; CREW_JOURNAL_LOG_LEVEL=debug shows where it happened",
         )
+    if isinstance(error, NotAuthenticated) and _HTTP_HEADER in error.hint:  # the hint of the service for programs
+        error.hint = (
+            "give --token as `crew-journal token create` printed it; without --token, you are the journal's owner"
+        )
     report_error(error, as_json=as_json)
     return error.exit_code
 
 
-def _misused(error: click.ClickException, as_json: bool) -> int:
+def _misused(error: click.ClickException, arguments: Sequence[str], as_json: bool) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         print(error.format_message())
     else:
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        path = context.command_path if context else NAME
-        report_error(InvalidQuery(error.format_message(), hint=f"see `{path} --help`"), as_json=as_json)
+        report_error(InvalidQuery(error.format_message(), hint=_instead(error, arguments)), as_json=as_json)
     return InvalidQuery.exit_code
+
+
+def _instead(error: click.ClickException, arguments: Sequence[str]) -> str:
+    """What to type instead, in one line."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    path = context.command_path if context else NAME
+    see = f"see `{path} --help`"
+    if isinstance(error, UnknownCommand):
+        return f"type `{error.instead[0]}`" if error.instead else f"`{path} --help` lists the commands"
+    if isinstance(error, click.NoSuchOption):
+        return (
+            f"type `{_retyped(arguments, error.option_name, error.possibilities[0])}`" if error.possibilities else see
+        )
+    if isinstance(error, click.BadOptionUsage):
+        complete = _retyped(arguments, error.option_name, f"{error.option_name} VALUE")
+        return f"write a value after {error.option_name}: `{complete}`"
+    if isinstance(error, click.MissingParameter) and error.param is not None and context is not None:
+        what = getattr(error.param, "help", None) or ""
+        if isinstance(error.param, click.Option):
+            return f"add {error.param.opts[0]}: {what}"
+        return f"type `{path} {' '.join(_usage(context))}`: {what}"
+    if isinstance(error, click.BadParameter):
+        return _better_value(error, arguments) or see
+    if context is not None and "extra argument" in error.format_message():
+        return f"quote a text of several words; type `{path} {' '.join(_usage(context))}`"
+    return see
+
+
+def _usage(context: click.Context) -> list[str]:
+    return [piece for piece in context.command.collect_usage_pieces(context) if piece != "[OPTIONS]"] or ["[OPTIONS]"]
+
+
+def _better_value(error: click.BadParameter, arguments: Sequence[str]) -> str:
+    """A value that the parameter takes; empty if the message says all that is known."""
+    param, value = error.param, None
+    kind = None if param is None else param.type
+    option = param.opts[0] if isinstance(param, click.Option) else ""
+    if option:
+        given = (
+            [each for each in arguments if each in param.opts or each.partition("=")[0] in param.opts] if param else []
+        )
+        value = arguments[arguments.index(given[-1]) + 1] if given and arguments[-1] != given[-1] else None
+    if isinstance(kind, click.Choice):
+        near = difflib.get_close_matches(value or "", map(str, kind.choices), n=1, cutoff=0.5)
+        return f"type `{option} {(near or [str(kind.choices[0])])[0]}`"
+    if isinstance(kind, click.types.IntParamType):
+        return f"type a whole number, like `{f'{option} 10'.strip()}`"
+    if isinstance(kind, click.types.FloatParamType):
+        return f"type a number, like `{f'{option} 0.5'.strip()}`"
+    if "is not JSON" in error.message or "JSON object" in error.message:
+        return f"""write it in single quotes: {error.param_hint} '{{"key": "value"}}'"""
+    if unknown := _NOT_ONE_OF.search(error.message):
+        near = difflib.get_close_matches(unknown[1], unknown[2].split(", "), n=1, cutoff=0.5)
+        return f"type `{_retyped(arguments, unknown[1], near[0])}`" if near else ""
+    if missing := _NO_FILE.search(error.message):
+        path = Path(missing[1])
+        names = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(path.name, names, n=1)
+        return (
+            f"type `{_retyped(arguments, missing[1], str(path.with_name(near[0])))}`"
+            if near
+            else "check the path of the file"
+        )
+    return ""
+
+
+def _retyped(arguments: Sequence[str], wrong: str, right: str) -> str:
+    """The command line with one word replaced."""
+    words = [
+        f"{right}{each[len(wrong) :]}" if each == wrong or each.startswith(f"{wrong}=") else each for each in arguments
+    ]
+    return " ".join((NAME, *(word if word == right else shlex.quote(word) for word in words)))
 
 
 def _reader_left() -> int:

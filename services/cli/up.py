@@ -13,11 +13,15 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-from ...schemas.core.errors import Unavailable
+import click
+
+from ...schemas.core.errors import DataDirBusy, Unavailable
 from ..client.find import data_dir_of
-from ..data_dir import is_owned
+from ..client.project import JOURNAL_FOLDER, check_journal
+from ..data_dir import is_owned, read_running
 from ..printable import safe
 from .commands import Option
 from .connection import OWNER_TOKEN_FILE, Target, async_client
@@ -62,6 +66,9 @@ def up(
         list[str] | None,
         Option("--anchor", help="File to which signed checkpoints of the journal are appended; repeatable."),
     ] = None,
+    here: Annotated[
+        bool, Option("--here", help="A journal of this folder alone, in .crew-journal; commands find it from here.")
+    ] = False,
     sample: Annotated[
         bool, Option("--sample", help="Load the sample journal, once, and answer a question from it.")
     ] = False,
@@ -76,7 +83,9 @@ def up(
 
         from ..http.server import parse_address
 
-        folder = data_dir_of(data_dir)
+        if here and data_dir is not None:
+            raise click.BadParameter("does not go with --data-dir", param_hint="--here")
+        folder = data_dir_of(data_dir) if not here else _own_folder()
         settings = settings_from(
             data_dir=folder,
             http=http,
@@ -88,11 +97,22 @@ def up(
             anchors=os.pathsep.join(anchor) if anchor else None,
         )
         address = parse_address(settings.http)
-    if not is_owned(
-        settings.data_dir
-    ):  # if another `up` uses this directory, the lock's error is more useful than the port's
+    if is_owned(settings.data_dir):
+        if (runs := read_running(settings.data_dir)) is not None:
+            raise DataDirBusy(
+                f"a node runs on {settings.data_dir.absolute()} already: {runs.http} (process {runs.pid})",
+                hint="use it; `crew-journal down` stops it",
+            )
+    else:
         refuse_taken(*address)
     uvloop.run(_up(settings, sample=sample, as_json=json_output))
+
+
+def _own_folder() -> Path:
+    """The data directory of the current folder; one that came with the folder must be trusted."""
+    folder = Path(JOURNAL_FOLDER)
+    check_journal(folder)
+    return folder
 
 
 def refuse_taken(host: str, port: int) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...schemas.settings import Settings
 
 NEEDS: Final = {
-    "embed": "`crew-journal embedder install minilm`, or start Ollama",
+    "embed": "`crew-journal model install minilm`, or start Ollama",
     "embed_chunks": "it searches the views, so it runs only inside `crew-journal up`",
     "link": "it searches the views, so it runs only inside `crew-journal up`",
 }

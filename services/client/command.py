@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from .find import ServiceAddress, find
+from .find import ServiceAddress, address_of, find, located_context
 
 DEFAULT_PROGRAM: Final = "claude-code"
 
@@ -42,13 +42,17 @@ def main(argv: list[str] | None = None, name: str = "crew-journal-client") -> in
         command.add_argument(
             "path", nargs="?", default=".", help="the folder, or the place in it; the current folder if absent"
         )
+    for command in (hook, mcp):
+        command.add_argument("--data-dir", help="data directory of the journal")
+        command.add_argument("--journal", help="context that names the journal")
     given = parser.parse_args(argv)
     if given.command in ("trust", "untrust"):
         return _consent(given.command, Path(given.path))
     if given.command == "hook":
         from .hook import run
 
-        return run(given.event, given.program)
+        named = {"--data-dir": given.data_dir, "--journal": given.journal}
+        return run(given.event, given.program, place={name: value for name, value in named.items() if value})
     return _mcp(given)
 
 
@@ -84,7 +88,9 @@ def _mcp(namespace: argparse.Namespace) -> int:
 
     def address() -> ServiceAddress:
         try:
-            return find(namespace.url, namespace.token, None)
+            if namespace.journal:
+                return address_of(located_context(namespace.journal), namespace.token)
+            return find(namespace.url, namespace.token, namespace.data_dir)
         except CrewJournalError as error:
             raise Unreachable(str(error)) from None
 

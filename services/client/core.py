@@ -164,9 +164,18 @@ def pause_after(error: Exception, attempt: int, request: HttpRequest) -> float:
     if isinstance(error, Unavailable):
         raise error
     raise Unavailable(
-        f"the service does not answer: {type(error).__name__}",
-        hint="check that `crew-journal up` runs and that the URL is right",
+        f"the service{_address_in(error)} does not answer: {type(error).__name__}",
+        hint="check that a node runs there and that the URL is right; `crew-journal config show` says why this one",
     ) from None
+
+
+def _address_in(error: Exception) -> str:
+    """The address that an error of httpx names, for a message."""
+    try:
+        url = error.request.url  # type: ignore[attr-defined]  # httpx raises RuntimeError where there is none
+        return f" at {url.scheme}://{url.netloc.decode()}"
+    except (AttributeError, RuntimeError):
+        return ""
 
 
 def checked(status: int, body: bytes) -> bytes:

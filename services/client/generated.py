@@ -5,272 +5,126 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from functools import update_wrapper
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from pydantic import BaseModel
 
-from ...schemas.access.operations import (
-    AGENT,
-    AGENTS,
-    BROKER,
-    CALIBRATE,
-    CONFIGURE_WORKSPACE,
-    CREATE_TOKEN,
-    CREW,
-    CREWS,
-    NUDGES,
-    REGISTER_AGENT,
-    REGISTER_CREW,
-    REVOKE_TOKEN,
-    TOKENS,
-    UPDATE_AGENT,
-    UPDATE_CREW,
-    WORKSPACE_SETTINGS,
-    WORKSPACES,
-    AgentAnswer,
-    AgentsAnswer,
-    BrokerAnswer,
-    CalibrateAnswer,
-    CrewAnswer,
-    CrewsAnswer,
-    NudgesAnswer,
-    TokenCreatedAnswer,
-    TokenRevokedAnswer,
-    TokensAnswer,
-    WorkspacesAnswer,
-    WorkspaceSettingsAnswer,
-)
-from ...schemas.chain.operations import PROVE_ENTRY, VERIFY_CHAIN, ProveEntryAnswer, VerifyChainAnswer
-from ...schemas.cluster.operations import CLUSTER, ClusterAnswer
-from ...schemas.context.operations import (
-    CONTEXT_ASSEMBLE,
-    FACT_CONFLICTS,
-    FACT_REQUEST_VERIFICATION,
-    FACT_VERIFY,
-    LAYERED_QUERY,
-    LAYERED_READ,
-    LAYERED_WRITE,
-    MEMORY_BLOCK,
-    ContextAnswer,
-    FactConflictsAnswer,
-    FactVerifyAnswer,
-    LayeredQueryAnswer,
-    LayeredReadAnswer,
-    LayeredWriteAnswer,
-    MemoryBlockAnswer,
-)
 from ...schemas.core.operation import UNCHANGED, Operation, Unchanged
-from ...schemas.documents.operations import (
-    APPEND_DAILY,
-    CONFIGURE_MEMORY,
-    DOCUMENT_DIFF,
-    DOCUMENT_INDEX,
-    DOCUMENT_READ,
-    DOCUMENT_REINDEX,
-    DOCUMENT_RESTORE,
-    DOCUMENT_RETRACT,
-    DOCUMENT_SEARCH,
-    DOCUMENT_VERSIONS,
-    DOCUMENT_WRITE,
-    DOCUMENTS,
-    EXPORT_BUNDLE,
-    IMPORT_BUNDLE,
-    MEMORY_CONFIG,
-    MEMORY_FILE,
-    MEMORY_STATS,
-    SEARCH_MEMORY,
-    SWEEP_VERSIONS,
-    BundleAnswer,
-    DocumentAnswer,
-    DocumentDiffAnswer,
-    DocumentIndexAnswer,
-    DocumentsAnswer,
-    DocumentSearchAnswer,
-    DocumentVersionsAnswer,
-    DocumentWrittenAnswer,
-    ImportBundleAnswer,
-    MemoryConfigAnswer,
-    MemoryFileAnswer,
-    MemoryStatsAnswer,
-    SearchMemoryAnswer,
-    VersionsSweptAnswer,
-)
-from ...schemas.entries.operations import (
-    CONVERSATION_SEARCH,
-    PUBLISH_ENTRY,
-    REMEMBER,
-    ConversationSearchAnswer,
-    PublishEntryAnswer,
-    RememberAnswer,
-)
-from ...schemas.erasure.operations import (
-    APPLY_RETENTION,
-    ERASURE,
-    ERASURES,
-    EXPORT_PERSON,
-    FORGET,
-    PROVE_ERASED,
-    Erasure,
-    ErasuresAnswer,
-    ForgetMessagesAnswer,
-    PersonExport,
-    ProveAnswer,
-    RetentionAnswer,
-)
-from ...schemas.facts.operations import (
-    KG_ADD,
-    KG_ENTITY,
-    KG_INVALIDATE,
-    KG_QUERY,
-    KG_STATS,
-    KG_TIMELINE,
-    KgAddAnswer,
-    KgEntityAnswer,
-    KgInvalidateAnswer,
-    KgQueryAnswer,
-    KgStatsAnswer,
-    KgTimelineAnswer,
-)
-from ...schemas.health.operations import HEALTH, MEASURE_HEALTH, HealthAnswer
-from ...schemas.learning.operations import (
-    ADD_LESSON,
-    APPROVE_PROPOSAL,
-    CONSOLIDATE,
-    DIFF_PROPOSAL,
-    EXPLAIN_PROPOSAL,
-    LEARNED_RULES,
-    LESSONS,
-    PROPOSALS,
-    REJECT_PROPOSAL,
-    UNDO_PROPOSAL,
-    ConsolidationAnswer,
-    LearnedRulesAnswer,
-    LessonAnswer,
-    LessonsAnswer,
-    ProposalDecisionAnswer,
-    ProposalDiff,
-    ProposalExplained,
-    ProposalsAnswer,
-)
-from ...schemas.lineage.operations import (
-    NOTICES,
-    SHOW_LINEAGE,
-    WHO_SAW,
-    WHY,
-    LineageAnswer,
-    NoticesAnswer,
-    WhoSawAnswer,
-    WhyAnswer,
-)
-from ...schemas.models.operations import (
-    ACTIVATE_MODEL,
-    ADD_MODEL,
-    DROP_MODEL,
-    EMBEDDING_MODELS,
-    ModelActivated,
-    ModelChange,
-    ModelsAnswer,
-)
-from ...schemas.operate.operations import (
-    DEAD_LETTERS,
-    DISCARD_DEAD_LETTER,
-    RETRY_DEAD_LETTER,
-    DeadLetterAnswer,
-    DeadLettersAnswer,
-)
-from ...schemas.operators.operations import (
-    CONSENT,
-    DELETE_OPERATOR,
-    FORGET_OPERATOR,
-    NAME_OPERATOR,
-    OPERATORS,
-    REPLACE_SUBJECT_KEY,
-    SHOW_OPERATOR,
-    OperatorAnswer,
-    OperatorChangedAnswer,
-    OperatorsAnswer,
-    SubjectKeyReplacedAnswer,
-)
-from ...schemas.palace.operations import (
-    ADD_DRAWER,
-    CHECK_DUPLICATE,
-    CREATE_TUNNEL,
-    DELETE_DRAWER,
-    DELETE_TUNNEL,
-    DIARY_READ,
-    DIARY_WRITE,
-    DRAWER,
-    DRAWERS,
-    FIND_TUNNELS,
-    FOLLOW_TUNNELS,
-    IMPORT_DRAWERS,
-    LIST_TUNNELS,
-    PALACE_CONTEXT,
-    PALACE_GRAPH,
-    PALACE_INGEST,
-    PALACE_RECALL,
-    PALACE_RENDER,
-    PALACE_ROOMS,
-    PALACE_SEARCH,
-    PALACE_STATUS,
-    PALACE_TAXONOMY,
-    PALACE_WINGS,
-    PUT_DRAWER,
-    RESTORE_DRAWER,
-    SET_IDENTITY,
-    TRAVERSE,
-    UPDATE_DRAWER,
-    WAKE_UP,
-    AddDrawerAnswer,
-    CheckDuplicateAnswer,
-    DeleteDrawerAnswer,
-    DiaryReadAnswer,
-    DiaryWriteAnswer,
-    DrawerAnswer,
-    DrawersAnswer,
-    FollowTunnelsAnswer,
-    ImportDrawersAnswer,
-    InfoAnswer,
-    PalaceGraphAnswer,
-    PalaceRoomsAnswer,
-    PalaceSearchAnswer,
-    PalaceStatusAnswer,
-    PalaceTaxonomyAnswer,
-    PalaceTextAnswer,
-    PalaceWingsAnswer,
-    TraverseAnswer,
-    TunnelAnswer,
-    TunnelDeletedAnswer,
-    TunnelListAnswer,
-    TunnelsAnswer,
-)
-from ...schemas.recall.operations import (
-    RECALL,
-    RECALL_BRIEF,
-    RECEIPT,
-    RENDER,
-    RUN_EXPECTATIONS,
-    USED,
-    BriefAnswer,
-    RecallAnswer,
-    ReceiptAnswer,
-    RenderAnswer,
-    RunExpectationsAnswer,
-    UsedAnswer,
-)
-from ...schemas.relations.operations import GRAPH, RELATE, UNRELATE, GraphAnswer, RelationAnswer
-from ...schemas.standing.operations import (
-    CORRECT,
-    CORRECTIONS,
-    RESTORE,
-    RETRACT,
-    SET_PRIORITY,
-    CorrectAnswer,
-    CorrectionsAnswer,
-    PriorityAnswer,
-    RetractionAnswer,
-)
-from ...schemas.sweeps.operations import REINDEX, SWEEP, SWEEP_EMBEDDINGS, ReindexAnswer, SweepAnswer
+
+if TYPE_CHECKING:  # a method imports the operations of its family when it is called: all of them take half a second
+    from ...schemas.access.operations import (
+        AgentAnswer,
+        AgentsAnswer,
+        BrokerAnswer,
+        CalibrateAnswer,
+        CrewAnswer,
+        CrewsAnswer,
+        NudgesAnswer,
+        TokenCreatedAnswer,
+        TokenRevokedAnswer,
+        TokensAnswer,
+        WorkspacesAnswer,
+        WorkspaceSettingsAnswer,
+    )
+    from ...schemas.chain.operations import ProveEntryAnswer, VerifyChainAnswer
+    from ...schemas.cluster.operations import ClusterAnswer
+    from ...schemas.context.operations import (
+        ContextAnswer,
+        FactConflictsAnswer,
+        FactVerifyAnswer,
+        LayeredQueryAnswer,
+        LayeredReadAnswer,
+        LayeredWriteAnswer,
+        MemoryBlockAnswer,
+    )
+    from ...schemas.documents.operations import (
+        BundleAnswer,
+        DocumentAnswer,
+        DocumentDiffAnswer,
+        DocumentIndexAnswer,
+        DocumentsAnswer,
+        DocumentSearchAnswer,
+        DocumentVersionsAnswer,
+        DocumentWrittenAnswer,
+        ImportBundleAnswer,
+        MemoryConfigAnswer,
+        MemoryFileAnswer,
+        MemoryStatsAnswer,
+        SearchMemoryAnswer,
+        VersionsSweptAnswer,
+    )
+    from ...schemas.entries.operations import ConversationSearchAnswer, PublishEntryAnswer, RememberAnswer
+    from ...schemas.erasure.operations import (
+        Erasure,
+        ErasuresAnswer,
+        ForgetMessagesAnswer,
+        PersonExport,
+        ProveAnswer,
+        RetentionAnswer,
+    )
+    from ...schemas.facts.operations import (
+        KgAddAnswer,
+        KgEntityAnswer,
+        KgInvalidateAnswer,
+        KgQueryAnswer,
+        KgStatsAnswer,
+        KgTimelineAnswer,
+    )
+    from ...schemas.health.operations import HealthAnswer
+    from ...schemas.learning.operations import (
+        ConsolidationAnswer,
+        LearnedRulesAnswer,
+        LessonAnswer,
+        LessonsAnswer,
+        ProposalDecisionAnswer,
+        ProposalDiff,
+        ProposalExplained,
+        ProposalsAnswer,
+    )
+    from ...schemas.lineage.operations import LineageAnswer, NoticesAnswer, WhoSawAnswer, WhyAnswer
+    from ...schemas.models.operations import ModelActivated, ModelChange, ModelsAnswer
+    from ...schemas.operate.operations import DeadLetterAnswer, DeadLettersAnswer
+    from ...schemas.operators.operations import (
+        OperatorAnswer,
+        OperatorChangedAnswer,
+        OperatorsAnswer,
+        SubjectKeyReplacedAnswer,
+    )
+    from ...schemas.palace.operations import (
+        AddDrawerAnswer,
+        CheckDuplicateAnswer,
+        DeleteDrawerAnswer,
+        DiaryReadAnswer,
+        DiaryWriteAnswer,
+        DrawerAnswer,
+        DrawersAnswer,
+        FollowTunnelsAnswer,
+        ImportDrawersAnswer,
+        InfoAnswer,
+        PalaceGraphAnswer,
+        PalaceRoomsAnswer,
+        PalaceSearchAnswer,
+        PalaceStatusAnswer,
+        PalaceTaxonomyAnswer,
+        PalaceTextAnswer,
+        PalaceWingsAnswer,
+        TraverseAnswer,
+        TunnelAnswer,
+        TunnelDeletedAnswer,
+        TunnelListAnswer,
+        TunnelsAnswer,
+    )
+    from ...schemas.recall.operations import (
+        BriefAnswer,
+        RecallAnswer,
+        ReceiptAnswer,
+        RenderAnswer,
+        RunExpectationsAnswer,
+        UsedAnswer,
+    )
+    from ...schemas.relations.operations import GraphAnswer, RelationAnswer
+    from ...schemas.standing.operations import CorrectAnswer, CorrectionsAnswer, PriorityAnswer, RetractionAnswer
+    from ...schemas.sweeps.operations import ReindexAnswer, SweepAnswer
 
 _A = TypeVar("_A", bound=BaseModel)
 _P = ParamSpec("_P")
@@ -336,6 +190,8 @@ class Operations:
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
                 separated by commas); all if absent. entries includes learned rules.
         """
+        from ...schemas.recall.operations import RECALL
+
         return self._operate(RECALL, locals())
 
     def render(
@@ -392,6 +248,8 @@ class Operations:
                 separated by commas); all if absent. entries includes learned rules.
             max_chars: Characters of the block, wrapper included; 2000 if absent or not positive, at most 100000.
         """
+        from ...schemas.recall.operations import RENDER
+
         return self._operate(RENDER, locals())
 
     def recall_brief(
@@ -447,6 +305,8 @@ class Operations:
             kinds: Which kinds of memory are searched: entries, documents, drawers, facts, rules (several
                 separated by commas); all if absent. entries includes learned rules.
         """
+        from ...schemas.recall.operations import RECALL_BRIEF
+
         return self._operate(RECALL_BRIEF, locals())
 
     def used(
@@ -463,6 +323,8 @@ class Operations:
             receipt: The receipt of the recall.
             entry_ids: The `entry_id` of the hits that reached the prompt; all if absent.
         """
+        from ...schemas.recall.operations import USED
+
         return self._operate(USED, locals())
 
     def receipt(
@@ -476,6 +338,8 @@ class Operations:
         Args:
             receipt: The receipt of the recall.
         """
+        from ...schemas.recall.operations import RECEIPT
+
         return self._operate(RECEIPT, locals())
 
     def run_expectations(
@@ -497,6 +361,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.recall.operations import RUN_EXPECTATIONS
+
         return self._operate(RUN_EXPECTATIONS, locals())
 
     def publish_entry(
@@ -533,6 +399,8 @@ class Operations:
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.entries.operations import PUBLISH_ENTRY
+
         return self._operate(PUBLISH_ENTRY, locals())
 
     def conversation_search(
@@ -558,6 +426,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.entries.operations import CONVERSATION_SEARCH
+
         return self._operate(CONVERSATION_SEARCH, locals())
 
     def remember(
@@ -594,6 +464,8 @@ class Operations:
             crew_id: The agent's crew, for OWNER and ADMIN.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.entries.operations import REMEMBER
+
         return self._operate(REMEMBER, locals())
 
     def document_read(
@@ -627,6 +499,8 @@ class Operations:
             version: Sequence of a write: the document as it was after that write.
             as_of: Any sequence: the document as it was right after this sequence.
         """
+        from ...schemas.documents.operations import DOCUMENT_READ
+
         return self._operate(DOCUMENT_READ, locals())
 
     def document_write(
@@ -675,6 +549,8 @@ class Operations:
             reason: The reason; it is recorded.
             source: `mirror` if the content comes from a file; a daily log may then have 100,000 bytes.
         """
+        from ...schemas.documents.operations import DOCUMENT_WRITE
+
         return self._operate(DOCUMENT_WRITE, locals())
 
     def append_daily(
@@ -697,6 +573,8 @@ class Operations:
             crew_id: The crew whose memory it is, for OWNER and ADMIN.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import APPEND_DAILY
+
         return self._operate(APPEND_DAILY, locals())
 
     def documents(
@@ -722,6 +600,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import DOCUMENTS
+
         return self._operate(DOCUMENTS, locals())
 
     def document_versions(
@@ -753,6 +633,8 @@ class Operations:
             as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
                 since. Rights are those of now.
         """
+        from ...schemas.documents.operations import DOCUMENT_VERSIONS
+
         return self._operate(DOCUMENT_VERSIONS, locals())
 
     def document_diff(
@@ -786,6 +668,8 @@ class Operations:
             as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
                 since. Rights are those of now.
         """
+        from ...schemas.documents.operations import DOCUMENT_DIFF
+
         return self._operate(DOCUMENT_DIFF, locals())
 
     def document_restore(
@@ -816,6 +700,8 @@ class Operations:
             version: Sequence of the version; the last one with a text if absent.
             reason: The reason; it is recorded.
         """
+        from ...schemas.documents.operations import DOCUMENT_RESTORE
+
         return self._operate(DOCUMENT_RESTORE, locals())
 
     def document_retract(
@@ -844,6 +730,8 @@ class Operations:
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             reason: The reason; it is recorded.
         """
+        from ...schemas.documents.operations import DOCUMENT_RETRACT
+
         return self._operate(DOCUMENT_RETRACT, locals())
 
     def memory_file(
@@ -885,6 +773,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import MEMORY_FILE
+
         return self._operate(MEMORY_FILE, locals())
 
     def document_search(
@@ -919,6 +809,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import DOCUMENT_SEARCH
+
         return self._operate(DOCUMENT_SEARCH, locals())
 
     def document_index(
@@ -943,6 +835,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import DOCUMENT_INDEX
+
         return self._operate(DOCUMENT_INDEX, locals())
 
     def document_reindex(
@@ -969,6 +863,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import DOCUMENT_REINDEX
+
         return self._operate(DOCUMENT_REINDEX, locals())
 
     def search_memory(
@@ -1000,6 +896,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import SEARCH_MEMORY
+
         return self._operate(SEARCH_MEMORY, locals())
 
     def memory_config(
@@ -1017,6 +915,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import MEMORY_CONFIG
+
         return self._operate(MEMORY_CONFIG, locals())
 
     def configure_memory(
@@ -1047,6 +947,8 @@ class Operations:
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import CONFIGURE_MEMORY
+
         return self._operate(CONFIGURE_MEMORY, locals())
 
     def memory_stats(
@@ -1061,6 +963,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import MEMORY_STATS
+
         return self._operate(MEMORY_STATS, locals())
 
     def sweep_versions(
@@ -1080,6 +984,8 @@ class Operations:
             keep_latest: Number of versions of each document that are kept, however old they are.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import SWEEP_VERSIONS
+
         return self._operate(SWEEP_VERSIONS, locals())
 
     def export_bundle(
@@ -1100,6 +1006,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import EXPORT_BUNDLE
+
         return self._operate(EXPORT_BUNDLE, locals())
 
     def import_bundle(
@@ -1128,6 +1036,8 @@ class Operations:
             person: The person that a card (USER.md) is about.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.documents.operations import IMPORT_BUNDLE
+
         return self._operate(IMPORT_BUNDLE, locals())
 
     def retract(
@@ -1153,6 +1063,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.standing.operations import RETRACT
+
         return self._operate(RETRACT, locals())
 
     def restore(
@@ -1174,6 +1086,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.standing.operations import RESTORE
+
         return self._operate(RESTORE, locals())
 
     def set_priority(
@@ -1197,6 +1111,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.standing.operations import SET_PRIORITY
+
         return self._operate(SET_PRIORITY, locals())
 
     def correct(
@@ -1227,6 +1143,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.standing.operations import CORRECT
+
         return self._operate(CORRECT, locals())
 
     def corrections(
@@ -1243,6 +1161,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.standing.operations import CORRECTIONS
+
         return self._operate(CORRECTIONS, locals())
 
     def health(
@@ -1267,6 +1187,8 @@ class Operations:
             as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
                 since. Rights are those of now.
         """
+        from ...schemas.health.operations import HEALTH
+
         return self._operate(HEALTH, locals())
 
     def measure_health(
@@ -1287,6 +1209,8 @@ class Operations:
             history: Also the snapshots of this number of days, newest first.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.health.operations import MEASURE_HEALTH
+
         return self._operate(MEASURE_HEALTH, locals())
 
     def relate(
@@ -1314,6 +1238,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.relations.operations import RELATE
+
         return self._operate(RELATE, locals())
 
     def unrelate(
@@ -1338,6 +1264,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.relations.operations import UNRELATE
+
         return self._operate(UNRELATE, locals())
 
     def graph(
@@ -1365,6 +1293,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.relations.operations import GRAPH
+
         return self._operate(GRAPH, locals())
 
     def create_token(
@@ -1398,6 +1328,8 @@ class Operations:
                 actors, such as keeper or keeper:gate.
             expires_at: When it expires; never if absent.
         """
+        from ...schemas.access.operations import CREATE_TOKEN
+
         return self._operate(CREATE_TOKEN, locals())
 
     def tokens(
@@ -1413,6 +1345,8 @@ class Operations:
         Args:
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import TOKENS
+
         return self._operate(TOKENS, locals())
 
     def revoke_token(
@@ -1426,12 +1360,16 @@ class Operations:
         Args:
             token_id: Its id, as `token list` prints it.
         """
+        from ...schemas.access.operations import REVOKE_TOKEN
+
         return self._operate(REVOKE_TOKEN, locals())
 
     def broker(
         self,
     ) -> BrokerAnswer:
         """Show the broker's address for reactors in other processes; the answer holds the service's password."""
+        from ...schemas.access.operations import BROKER
+
         return self._operate(BROKER, locals())
 
     def register_agent(
@@ -1460,6 +1398,8 @@ class Operations:
             settings: Further settings, a JSON object.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import REGISTER_AGENT
+
         return self._operate(REGISTER_AGENT, locals())
 
     def update_agent(
@@ -1488,6 +1428,8 @@ class Operations:
             settings: Further settings, a JSON object.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import UPDATE_AGENT
+
         return self._operate(UPDATE_AGENT, locals())
 
     def agent(
@@ -1509,6 +1451,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import AGENT
+
         return self._operate(AGENT, locals())
 
     def agents(
@@ -1528,6 +1472,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import AGENTS
+
         return self._operate(AGENTS, locals())
 
     def register_crew(
@@ -1546,6 +1492,8 @@ class Operations:
             settings: Further settings, a JSON object.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import REGISTER_CREW
+
         return self._operate(REGISTER_CREW, locals())
 
     def update_crew(
@@ -1570,6 +1518,8 @@ class Operations:
             expected_seq: The ``seq`` of the registration that was read.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import UPDATE_CREW
+
         return self._operate(UPDATE_CREW, locals())
 
     def crew(
@@ -1591,6 +1541,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import CREW
+
         return self._operate(CREW, locals())
 
     def crews(
@@ -1608,6 +1560,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import CREWS
+
         return self._operate(CREWS, locals())
 
     def nudges(
@@ -1628,6 +1582,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import NUDGES
+
         return self._operate(NUDGES, locals())
 
     def workspace_settings(
@@ -1645,6 +1601,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import WORKSPACE_SETTINGS
+
         return self._operate(WORKSPACE_SETTINGS, locals())
 
     def configure_workspace(
@@ -1703,6 +1661,8 @@ class Operations:
             reset: Settings to reset to their defaults, before the given ones are set; repeatable.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import CONFIGURE_WORKSPACE
+
         return self._operate(CONFIGURE_WORKSPACE, locals())
 
     def calibrate(
@@ -1725,6 +1685,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.access.operations import CALIBRATE
+
         return self._operate(CALIBRATE, locals())
 
     def workspaces(
@@ -1737,6 +1699,8 @@ class Operations:
         Args:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
         """
+        from ...schemas.access.operations import WORKSPACES
+
         return self._operate(WORKSPACES, locals())
 
     def context_assemble(
@@ -1791,6 +1755,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.context.operations import CONTEXT_ASSEMBLE
+
         return self._operate(CONTEXT_ASSEMBLE, locals())
 
     def memory_block(
@@ -1827,6 +1793,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.context.operations import MEMORY_BLOCK
+
         return self._operate(MEMORY_BLOCK, locals())
 
     def layered_write(
@@ -1884,6 +1852,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.context.operations import LAYERED_WRITE
+
         return self._operate(LAYERED_WRITE, locals())
 
     def layered_read(
@@ -1916,6 +1886,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.context.operations import LAYERED_READ
+
         return self._operate(LAYERED_READ, locals())
 
     def layered_query(
@@ -1955,6 +1927,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.context.operations import LAYERED_QUERY
+
         return self._operate(LAYERED_QUERY, locals())
 
     def fact_verify(
@@ -1975,6 +1949,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.context.operations import FACT_VERIFY
+
         return self._operate(FACT_VERIFY, locals())
 
     def fact_request_verification(
@@ -1993,6 +1969,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.context.operations import FACT_REQUEST_VERIFICATION
+
         return self._operate(FACT_REQUEST_VERIFICATION, locals())
 
     def fact_conflicts(
@@ -2014,6 +1992,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.context.operations import FACT_CONFLICTS
+
         return self._operate(FACT_CONFLICTS, locals())
 
     def kg_add(
@@ -2052,6 +2032,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.facts.operations import KG_ADD
+
         return self._operate(KG_ADD, locals())
 
     def kg_query(
@@ -2076,6 +2058,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.facts.operations import KG_QUERY
+
         return self._operate(KG_QUERY, locals())
 
     def kg_invalidate(
@@ -2103,6 +2087,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.facts.operations import KG_INVALIDATE
+
         return self._operate(KG_INVALIDATE, locals())
 
     def kg_timeline(
@@ -2121,6 +2107,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.facts.operations import KG_TIMELINE
+
         return self._operate(KG_TIMELINE, locals())
 
     def kg_stats(
@@ -2137,6 +2125,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.facts.operations import KG_STATS
+
         return self._operate(KG_STATS, locals())
 
     def kg_entity(
@@ -2161,6 +2151,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.facts.operations import KG_ENTITY
+
         return self._operate(KG_ENTITY, locals())
 
     def palace_status(
@@ -2178,6 +2170,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import PALACE_STATUS
+
         return self._operate(PALACE_STATUS, locals())
 
     def palace_wings(
@@ -2195,6 +2189,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import PALACE_WINGS
+
         return self._operate(PALACE_WINGS, locals())
 
     def palace_rooms(
@@ -2214,6 +2210,8 @@ class Operations:
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
+        from ...schemas.palace.operations import PALACE_ROOMS
+
         return self._operate(PALACE_ROOMS, locals())
 
     def palace_taxonomy(
@@ -2231,6 +2229,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import PALACE_TAXONOMY
+
         return self._operate(PALACE_TAXONOMY, locals())
 
     def palace_search(
@@ -2261,6 +2261,8 @@ class Operations:
             room: Only this room.
             recipe: How the hits are ranked.
         """
+        from ...schemas.palace.operations import PALACE_SEARCH
+
         return self._operate(PALACE_SEARCH, locals())
 
     def check_duplicate(
@@ -2285,6 +2287,8 @@ class Operations:
             content: The text to compare.
             threshold: Minimum similarity; 0.9 if it is 0 or less.
         """
+        from ...schemas.palace.operations import CHECK_DUPLICATE
+
         return self._operate(CHECK_DUPLICATE, locals())
 
     def drawers(
@@ -2314,6 +2318,8 @@ class Operations:
             limit: Most drawers, at most 200.
             offset: Number of drawers to skip.
         """
+        from ...schemas.palace.operations import DRAWERS
+
         return self._operate(DRAWERS, locals())
 
     def drawer(
@@ -2333,6 +2339,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import DRAWER
+
         return self._operate(DRAWER, locals())
 
     def diary_read(
@@ -2354,6 +2362,8 @@ class Operations:
             agent_name: Whose diary.
             last_n: Number of entries, at most 100.
         """
+        from ...schemas.palace.operations import DIARY_READ
+
         return self._operate(DIARY_READ, locals())
 
     def wake_up(
@@ -2373,6 +2383,8 @@ class Operations:
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             wing: Only this wing.
         """
+        from ...schemas.palace.operations import WAKE_UP
+
         return self._operate(WAKE_UP, locals())
 
     def palace_recall(
@@ -2396,6 +2408,8 @@ class Operations:
             room: Only this room.
             limit: Most drawers, at most 50.
         """
+        from ...schemas.palace.operations import PALACE_RECALL
+
         return self._operate(PALACE_RECALL, locals())
 
     def add_drawer(
@@ -2418,6 +2432,8 @@ class Operations:
             added_by: Who files it; the agent of the token if absent. Only OWNER and ADMIN name another.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import ADD_DRAWER
+
         return self._operate(ADD_DRAWER, locals())
 
     def update_drawer(
@@ -2442,6 +2458,8 @@ class Operations:
             importance: 0 to 5.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import UPDATE_DRAWER
+
         return self._operate(UPDATE_DRAWER, locals())
 
     def put_drawer(
@@ -2462,6 +2480,8 @@ class Operations:
             category: `wing` or `wing/room`; `user/general` if absent.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import PUT_DRAWER
+
         return self._operate(PUT_DRAWER, locals())
 
     def import_drawers(
@@ -2485,6 +2505,8 @@ class Operations:
             restore: Also file drawers that were deleted here.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import IMPORT_DRAWERS
+
         return self._operate(IMPORT_DRAWERS, locals())
 
     def delete_drawer(
@@ -2501,6 +2523,8 @@ class Operations:
             drawer_id: Id of the drawer.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import DELETE_DRAWER
+
         return self._operate(DELETE_DRAWER, locals())
 
     def restore_drawer(
@@ -2517,6 +2541,8 @@ class Operations:
             drawer_id: Id of the drawer.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import RESTORE_DRAWER
+
         return self._operate(RESTORE_DRAWER, locals())
 
     def set_identity(
@@ -2533,6 +2559,8 @@ class Operations:
             content: The text, at most 2,000 characters.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import SET_IDENTITY
+
         return self._operate(SET_IDENTITY, locals())
 
     def diary_write(
@@ -2551,6 +2579,8 @@ class Operations:
             topic: Topic of the entry; `diary` if absent.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import DIARY_WRITE
+
         return self._operate(DIARY_WRITE, locals())
 
     def palace_ingest(
@@ -2567,6 +2597,8 @@ class Operations:
             since_seq: Only turns from this sequence on; all if absent.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import PALACE_INGEST
+
         return self._operate(PALACE_INGEST, locals())
 
     def palace_render(
@@ -2597,6 +2629,8 @@ class Operations:
             room: Only this room.
             recipe: How the hits are ranked.
         """
+        from ...schemas.palace.operations import PALACE_RENDER
+
         return self._operate(PALACE_RENDER, locals())
 
     def palace_context(
@@ -2621,6 +2655,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import PALACE_CONTEXT
+
         return self._operate(PALACE_CONTEXT, locals())
 
     def traverse(
@@ -2642,6 +2678,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import TRAVERSE
+
         return self._operate(TRAVERSE, locals())
 
     def find_tunnels(
@@ -2663,6 +2701,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import FIND_TUNNELS
+
         return self._operate(FIND_TUNNELS, locals())
 
     def palace_graph(
@@ -2680,6 +2720,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import PALACE_GRAPH
+
         return self._operate(PALACE_GRAPH, locals())
 
     def create_tunnel(
@@ -2709,6 +2751,8 @@ class Operations:
             target_drawer_id: The drawer of the second room that the tunnel points to.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import CREATE_TUNNEL
+
         return self._operate(CREATE_TUNNEL, locals())
 
     def list_tunnels(
@@ -2728,6 +2772,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import LIST_TUNNELS
+
         return self._operate(LIST_TUNNELS, locals())
 
     def delete_tunnel(
@@ -2742,6 +2788,8 @@ class Operations:
             tunnel_id: Id of the tunnel.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import DELETE_TUNNEL
+
         return self._operate(DELETE_TUNNEL, locals())
 
     def follow_tunnels(
@@ -2762,6 +2810,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.palace.operations import FOLLOW_TUNNELS
+
         return self._operate(FOLLOW_TUNNELS, locals())
 
     def consolidate(
@@ -2783,6 +2833,8 @@ class Operations:
             since: Look-back in hours, days or weeks: 24h, 7d, 2w.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.learning.operations import CONSOLIDATE
+
         return self._operate(CONSOLIDATE, locals())
 
     def learned_rules(
@@ -2802,6 +2854,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.learning.operations import LEARNED_RULES
+
         return self._operate(LEARNED_RULES, locals())
 
     def add_lesson(
@@ -2830,6 +2884,8 @@ class Operations:
             agent_id: The agent whose lesson it is, if no crew is given.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.learning.operations import ADD_LESSON
+
         return self._operate(ADD_LESSON, locals())
 
     def lessons(
@@ -2853,6 +2909,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.learning.operations import LESSONS
+
         return self._operate(LESSONS, locals())
 
     def proposals(
@@ -2874,6 +2932,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.learning.operations import PROPOSALS
+
         return self._operate(PROPOSALS, locals())
 
     def explain_proposal(
@@ -2893,6 +2953,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.learning.operations import EXPLAIN_PROPOSAL
+
         return self._operate(EXPLAIN_PROPOSAL, locals())
 
     def diff_proposal(
@@ -2912,6 +2974,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.learning.operations import DIFF_PROPOSAL
+
         return self._operate(DIFF_PROPOSAL, locals())
 
     def approve_proposal(
@@ -2928,6 +2992,8 @@ class Operations:
             proposal_id: The proposal.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.learning.operations import APPROVE_PROPOSAL
+
         return self._operate(APPROVE_PROPOSAL, locals())
 
     def reject_proposal(
@@ -2944,6 +3010,8 @@ class Operations:
             reason: The reason; it is recorded.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.learning.operations import REJECT_PROPOSAL
+
         return self._operate(REJECT_PROPOSAL, locals())
 
     def undo_proposal(
@@ -2960,6 +3028,8 @@ class Operations:
             reason: The reason; it is recorded.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.learning.operations import UNDO_PROPOSAL
+
         return self._operate(UNDO_PROPOSAL, locals())
 
     def show_operator(
@@ -2981,6 +3051,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.operators.operations import SHOW_OPERATOR
+
         return self._operate(SHOW_OPERATOR, locals())
 
     def operators(
@@ -2998,6 +3070,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.operators.operations import OPERATORS
+
         return self._operate(OPERATORS, locals())
 
     def forget_operator(
@@ -3017,6 +3091,8 @@ class Operations:
             key: role, owns, constraint, process, prefers, tooling, timezone, language or contact; all if absent.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.operators.operations import FORGET_OPERATOR
+
         return self._operate(FORGET_OPERATOR, locals())
 
     def consent(
@@ -3036,6 +3112,8 @@ class Operations:
             decision: granted or withdrawn.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.operators.operations import CONSENT
+
         return self._operate(CONSENT, locals())
 
     def name_operator(
@@ -3058,6 +3136,8 @@ class Operations:
             remove: Remove the name instead.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.operators.operations import NAME_OPERATOR
+
         return self._operate(NAME_OPERATOR, locals())
 
     def delete_operator(
@@ -3075,6 +3155,8 @@ class Operations:
             user: The person: the `actor_id` of their turns, or a further name; case does not matter.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.operators.operations import DELETE_OPERATOR
+
         return self._operate(DELETE_OPERATOR, locals())
 
     def replace_subject_key(
@@ -3085,6 +3167,8 @@ class Operations:
         Models, cards, consents and further names of all workspaces are removed: they can no longer be assigned to
         people. People may consent again.
         """
+        from ...schemas.operators.operations import REPLACE_SUBJECT_KEY
+
         return self._operate(REPLACE_SUBJECT_KEY, locals())
 
     def sweep(
@@ -3100,6 +3184,8 @@ class Operations:
                 event is folded; for compaction, reflection, peer_cards, operators, when the sweep has finished.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.sweeps.operations import SWEEP
+
         return self._operate(SWEEP, locals())
 
     def sweep_embeddings(
@@ -3114,6 +3200,8 @@ class Operations:
         Args:
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.sweeps.operations import SWEEP_EMBEDDINGS
+
         return self._operate(SWEEP_EMBEDDINGS, locals())
 
     def reindex(
@@ -3132,6 +3220,8 @@ class Operations:
             reason: The reason; it is recorded.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.sweeps.operations import REINDEX
+
         return self._operate(REINDEX, locals())
 
     def embedding_models(
@@ -3146,6 +3236,8 @@ class Operations:
         Args:
             workspace_id: The workspace to count; a token of all workspaces may leave it out to count all.
         """
+        from ...schemas.models.operations import EMBEDDING_MODELS
+
         return self._operate(EMBEDDING_MODELS, locals())
 
     def add_model(
@@ -3160,6 +3252,8 @@ class Operations:
             model: minilm, the name of a model as `ollama list` prints it, or `openai/` and its name at the
                 endpoint.
         """
+        from ...schemas.models.operations import ADD_MODEL
+
         return self._operate(ADD_MODEL, locals())
 
     def activate_model(
@@ -3183,6 +3277,8 @@ class Operations:
             force: Switch even if entries have no vector of the model yet.
             workspace_id: Only in this workspace; if absent, in every workspace without a model of its own.
         """
+        from ...schemas.models.operations import ACTIVATE_MODEL
+
         return self._operate(ACTIVATE_MODEL, locals())
 
     def drop_model(
@@ -3200,6 +3296,8 @@ class Operations:
                 endpoint.
             reason: The reason; it is recorded.
         """
+        from ...schemas.models.operations import DROP_MODEL
+
         return self._operate(DROP_MODEL, locals())
 
     def dead_letters(
@@ -3217,6 +3315,8 @@ class Operations:
             state: Only those in this state: parked, folded, retried or discarded.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.operate.operations import DEAD_LETTERS
+
         return self._operate(DEAD_LETTERS, locals())
 
     def retry_dead_letter(
@@ -3237,6 +3337,8 @@ class Operations:
             force: Retry even if only one view failed to fold it; the other views then apply it twice.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.operate.operations import RETRY_DEAD_LETTER
+
         return self._operate(RETRY_DEAD_LETTER, locals())
 
     def discard_dead_letter(
@@ -3255,6 +3357,8 @@ class Operations:
             reason: The reason; it is recorded.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.operate.operations import DISCARD_DEAD_LETTER
+
         return self._operate(DISCARD_DEAD_LETTER, locals())
 
     def forget(
@@ -3287,6 +3391,8 @@ class Operations:
             dry_run: Only say what would go.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.erasure.operations import FORGET
+
         return self._operate(FORGET, locals())
 
     def export_person(
@@ -3307,6 +3413,8 @@ class Operations:
             subject: The person.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.erasure.operations import EXPORT_PERSON
+
         return self._operate(EXPORT_PERSON, locals())
 
     def apply_retention(
@@ -3325,6 +3433,8 @@ class Operations:
             dry_run: Only say what would go.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.erasure.operations import APPLY_RETENTION
+
         return self._operate(APPLY_RETENTION, locals())
 
     def prove_erased(
@@ -3340,6 +3450,8 @@ class Operations:
         Args:
             canary: The text; a rare word or name says most.
         """
+        from ...schemas.erasure.operations import PROVE_ERASED
+
         return self._operate(PROVE_ERASED, locals())
 
     def erasure(
@@ -3356,6 +3468,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.erasure.operations import ERASURE
+
         return self._operate(ERASURE, locals())
 
     def erasures(
@@ -3370,6 +3484,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.erasure.operations import ERASURES
+
         return self._operate(ERASURES, locals())
 
     def verify_chain(
@@ -3381,6 +3497,8 @@ class Operations:
         whether nothing is missing that neither an erasure nor an accepted loss explains. All breaks are counted,
         the first hundred are listed.
         """
+        from ...schemas.chain.operations import VERIFY_CHAIN
+
         return self._operate(VERIFY_CHAIN, locals())
 
     def prove_entry(
@@ -3398,6 +3516,8 @@ class Operations:
             entry_id: The entry.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.chain.operations import PROVE_ENTRY
+
         return self._operate(PROVE_ENTRY, locals())
 
     def cluster(
@@ -3407,6 +3527,8 @@ class Operations:
 
         A node that runs alone answers with an empty list.
         """
+        from ...schemas.cluster.operations import CLUSTER
+
         return self._operate(CLUSTER, locals())
 
     def show_lineage(
@@ -3430,6 +3552,8 @@ class Operations:
                 since. Rights are those of now.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.lineage.operations import SHOW_LINEAGE
+
         return self._operate(SHOW_LINEAGE, locals())
 
     def who_saw(
@@ -3451,6 +3575,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.lineage.operations import WHO_SAW
+
         return self._operate(WHO_SAW, locals())
 
     def why(
@@ -3476,6 +3602,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.lineage.operations import WHY
+
         return self._operate(WHY, locals())
 
     def notices(
@@ -3495,6 +3623,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
+        from ...schemas.lineage.operations import NOTICES
+
         return self._operate(NOTICES, locals())
 
 

@@ -51,7 +51,7 @@ class CrewJournal(Operations):
     Args:
         url: URL of the service; ``CREW_JOURNAL_URL``, or a running ``up``, if absent.
         token: The token; ``CREW_JOURNAL_TOKEN``, or the owner's token of that ``up``, if absent.
-        data_dir: Data directory of that ``up``; ``CREW_JOURNAL_DATA_DIR`` or ``.crew-journal`` if absent.
+        data_dir: Data directory of that ``up``; found as ``find.places`` says if absent.
         timeout_s: Seconds for one answer.
 
     Raises:

@@ -11,22 +11,24 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from ...schemas.core.errors import NotAllowed
+from ...schemas.core.user_folders import state_folder
 from ...schemas.prompt.assembler import EVERY_MARKER
-from .find import ServiceAddress, find
+from .find import Place, ServiceAddress, address_of, located, located_context
 from .person import is_typed, person_at
 from .project import Project, project_of
 
 DEADLINE_S: Final = 0.3
 """Seconds for all requests of a hook; a person waits for it."""
+LATE: Final = "the service did not answer within"
 PROMPT_CHARS: Final = 4_000
 BLOCK_CHARS: Final = 6_000
 RECALL_CHARS: Final = 2_000
@@ -52,13 +54,23 @@ class Trouble(Exception):
     """Why the memory could not be used; the text is for a person."""
 
 
-def run(event: str, program: str, stdin: Any = None, stdout: Any = None) -> int:
-    """Serve one event; returns the exit code, which is 0."""
+def run(event: str, program: str, stdin: Any = None, stdout: Any = None, place: Mapping[str, str] | None = None) -> int:
+    """Serve one event; returns the exit code, which is 0.
+
+    Args:
+        event: The name of the event.
+        program: The coding agent.
+        stdin: The event; standard input if absent.
+        stdout: Where the answer goes; standard output if absent.
+        place: The options ``--data-dir`` and ``--journal`` that name a journal.
+    """
     out = stdout or sys.stdout
     try:
-        answer = _served(event, program, _given(stdin or sys.stdin))
+        answer = _served(event, program, _given(stdin or sys.stdin), place or {})
     except Trouble as error:
         answer = {"systemMessage": f"Crew Journal: memory is not used here: {error}"}
+    except TimeoutError:
+        answer = {"systemMessage": f"Crew Journal: memory is not used here: {LATE} {DEADLINE_S} s"}
     except Exception as error:  # after any error the session continues without memory
         answer = {"systemMessage": f"Crew Journal: memory is not used here: {type(error).__name__}"}
     out.write(json.dumps(answer) + "\n")
@@ -75,13 +87,17 @@ def _given(stdin: Any) -> dict[str, Any]:
     return given
 
 
-def _served(event: str, program: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _served(event: str, program: str, given: Mapping[str, Any], named: Mapping[str, str]) -> dict[str, Any]:
     kind = event.lower()
     if kind not in _EVENTS:
         raise Trouble(f"no event {event!r}: use SessionStart, UserPromptSubmit, Stop, PreCompact or SessionEnd")
     roots = given.get("workspace_roots")
     folder = Path(given.get("cwd") or (roots[0] if isinstance(roots, list) and roots else Path.cwd()))
-    service = _Service(_address(), _project(folder, program), program)
+    place, address = _service(folder, named)
+    project = _project(folder, program)
+    if project.workspace is None and place.workspace is not None:
+        project = replace(project, workspace=place.workspace)
+    service = _Service(address, project, program)
     if kind == "sessionstart":
         return _injected(event, service.block())
     if kind in ("userpromptsubmit", "beforesubmitprompt"):
@@ -89,9 +105,11 @@ def _served(event: str, program: str, given: Mapping[str, Any]) -> dict[str, Any
     return _capture(service, given)
 
 
-def _address() -> ServiceAddress:
+def _service(folder: Path, named: Mapping[str, str]) -> tuple[Place, ServiceAddress]:
     try:
-        return find(None, None, None)
+        context = named.get("--journal")
+        place = located_context(context) if context else located(None, named.get("--data-dir"), folder)
+        return place, address_of(place)
     except Exception as error:  # this package's errors say what to do
         raise Trouble(str(error)) from None
 
@@ -200,8 +218,7 @@ def _capture(service: _Service, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _state_file(session: str) -> Path:
-    folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "crew-journal" / _STATE
-    return folder / "".join(char if char.isalnum() or char in "-_" else "-" for char in session)[:128]
+    return state_folder() / _STATE / "".join(char if char.isalnum() or char in "-_" else "-" for char in session)[:128]
 
 
 def turns_of(line: bytes) -> Iterator[tuple[str, str, str, str | None]]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from ...schemas.core.user_folders import state_folder
 from ..data_dir import write_private
 from .find import ServiceAddress
 
@@ -75,7 +76,7 @@ def _key(address: ServiceAddress, program: str) -> str:
 
 
 def _path() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "crew-journal" / _FILE
+    return state_folder() / _FILE
 
 
 def _read() -> dict[str, Any]:

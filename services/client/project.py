@@ -124,6 +124,19 @@ def check_journal(data_dir: Path) -> None:
         )
 
 
+def is_there(data_dir: Path) -> str:
+    """Why a data directory in a folder does not count, trusted or not; empty if it does.
+
+    A directory without a journal counts once ``up --here`` has made it, and one that a person refused does not.
+    """
+    if not os.path.lexists(data_dir):
+        return "it does not exist"
+    consent = _consent(data_dir)
+    if consent is None:
+        return "it holds no journal" if _holds_nothing(data_dir) else ""
+    return "" if consent.content is not None else "you refused it with `crew-journal untrust`"
+
+
 def trusted_settings(path: Path) -> bytes | None:
     """The content of a settings file that is trusted; None if there is none, or a person refused it.
 
@@ -284,7 +297,7 @@ def _settings_hash(path: Path) -> str:
 
 
 def _refusal(problem: str, path: Path) -> NotAllowed:
-    otherwise = "or name a journal with --data-dir or --url"
+    otherwise = f"or `{_command('untrust', path)}` to use your own journal here"
     if path.name == SETTINGS_FILE:
         otherwise = f"`{_command('untrust', path)}` to work without it"
     return NotAllowed(problem, hint=f"look at it, then run `{_command('trust', path)}` if it is yours; {otherwise}")

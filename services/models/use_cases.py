@@ -304,7 +304,7 @@ class EmbeddingModels:
         async with self._one_at_a_time:
             wanted = await asyncio.to_thread(self._embedders.wanted)
             if await self._figures.state(name) == ModelState.DROPPED:
-                raise NotFound(f"{name} was dropped", hint=f"`embeddings add {name}` fills it again", field="model")
+                raise NotFound(f"{name} was dropped", hint=f"`model add {name}` fills it again", field="model")
             runnable = {*wanted, *(self._embedders.runnable if workspace_id is None else ())}
             await check_model(self._views, name, runnable)
             former = active_in(await asyncio.to_thread(read_active_models, self._views), where)
@@ -340,7 +340,7 @@ class EmbeddingModels:
             raise ModelNotFilled(
                 f"{filled.missing} of {filled.embeddable} entries have no vector of {name}: recall would not find them by "
                 "meaning",
-                hint=f'`embeddings add {name} --wait` fills it, or force it: --force, over HTTP "force": true',
+                hint=f'`model add {name} --wait` fills it, or force it: --force, over HTTP "force": true',
                 field="model",
             )
 
@@ -365,7 +365,7 @@ class EmbeddingModels:
             if where := sorted(workspace for workspace, used in known.active.items() if used == name):
                 shown = ", ".join("the default" if workspace == SYSTEM_WORKSPACE else workspace for workspace in where)
                 raise ModelInUse(
-                    f"recall uses {name}: {shown}", hint="`embeddings activate` another model first", field="model"
+                    f"recall uses {name}: {shown}", hint="`model activate` another model first", field="model"
                 )
             if known.states.get(name) == ModelState.DROPPED:
                 return ops.ModelChange(model=name, changed=False)
@@ -390,7 +390,7 @@ class EmbeddingModels:
             if not filled.vectors:
                 raise NotFound(
                     f"there are no vectors of {name} in the workspace {workspace_id}",
-                    hint=f"`embeddings add {name}` fills it; `embeddings list` says how far it is",
+                    hint=f"`model add {name}` fills it; `model list` says how far it is",
                     field="model",
                 )
             coverage[name] = asdict(filled)
@@ -410,7 +410,7 @@ class EmbeddingModels:
             if recorded is not None and embedder.dim != recorded:
                 raise EmbedderBadAnswer(
                     f"{name} answers with {embedder.dim} dimensions, the journal has {recorded} of it",
-                    hint=f"another model of the same name: `embeddings drop {name}` first",
+                    hint=f"another model of the same name: `model drop {name}` first",
                 )
         except BaseException as error:
             if name not in await asyncio.to_thread(self._embedders.wanted):

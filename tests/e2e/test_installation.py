@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.processes import PROJECT, wait_for
 
+JOURNAL = ".local/state/crew-journal/journal"
 MAX_S, MAX_COMMANDS, MAX_MB = 90, 5, 550
 TEXT = "Maria wants summaries in German, not English"
 REGISTRY = ("PIP_", "SSL_", "UV_")
@@ -65,7 +66,7 @@ def test_five_commands_lead_from_an_empty_home_to_an_answer_that_a_crash_and_a_b
     took, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     needed = len(commands)
-    installed = [home / ".local", home / ".cache" / "crew-journal", home / ".crew-journal"]  # uv's cache is uv's
+    installed = [home / ".local", home / ".cache" / "crew-journal"]  # the journal is in .local; uv's cache is uv's
     size = sum(
         path.stat().st_size
         for root in installed
@@ -77,7 +78,7 @@ def test_five_commands_lead_from_an_empty_home_to_an_answer_that_a_crash_and_a_b
         assert _recalled(run) == [TEXT]
         run("crew-journal", "backup", "journal.backup")
     run("crew-journal", "restore", "journal.backup", "--data-dir", "elsewhere")
-    for folder in (".crew-journal", "elsewhere"):
+    for folder in (JOURNAL, "elsewhere"):
         assert _recalled(run, "--data-dir", folder) == [TEXT]
         assert "equal" in run("crew-journal", "verify", "--data-dir", folder)
     print(f"{time.monotonic() - began:.0f} s, {len(commands)} commands with a crash, a backup and a restored journal")
@@ -89,7 +90,7 @@ def test_five_commands_lead_from_an_empty_home_to_an_answer_that_a_crash_and_a_b
 @contextmanager
 def _up(home: Path, env: Mapping[str, str]) -> Iterator[None]:
     """A running ``up`` in ``home``, killed with -9 when the block is left."""
-    runtime = home / ".crew-journal" / "runtime.json"
+    runtime = home / JOURNAL / "runtime.json"
     runtime.unlink(missing_ok=True)
     with (home / "up.log").open("ab") as log:
         up = subprocess.Popen(

@@ -78,6 +78,13 @@ class Cli:
         assert code is None or done.code == code, f"{argv} exited {done.code}:\n{done.out}{done.err}"
         return done
 
+    def in_this_process(self, *argv: str, named: bool = True) -> Done:
+        """Run a command as it is typed; the environment names a journal, unless it is not to be ``named``."""
+        env = environment(**self.env)
+        if not named:
+            env.pop("CREW_JOURNAL_DATA_DIR", None)
+        return Done(*run_in_process(argv, env, None))
+
     def _in_process(self, argv: tuple[str, ...], stdin: str | None, env: dict[str, str]) -> Done:
         return Done(*run_in_process([*argv, "--data-dir", str(self.data_dir)], env, stdin))
 

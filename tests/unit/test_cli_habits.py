@@ -13,10 +13,11 @@ import pytest
 
 from crew_journal.schemas.core.errors import InvalidQuery
 from crew_journal.schemas.sweeps.operations import SWEEP
-from crew_journal.services.cli import administration, options
-from crew_journal.services.cli.configuration import CliContext, Configuration, config_file, configured, load, save
+from crew_journal.services.cli import administration, completion, options
+from crew_journal.services.cli.configuration import CliContext, Configuration, configured, load, save
 from crew_journal.services.cli.main import main
 from crew_journal.services.cli.options import completion_of
+from crew_journal.services.client.find import config_file
 from crew_journal.services.printable import moment_of
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -143,7 +144,7 @@ def test_completion_gives_values_and_stays_silent_without_a_service(
     assert complete("de") == ["decay"]
     assert options.complete_role("O") == ["OWNER"]
     monkeypatch.setenv("CREW_JOURNAL_DATA_DIR", str(tmp_path))
-    assert options.complete_workspace("") == []
+    assert completion.workspaces("") == []
 
 
 def test_clean_lists_what_is_kept_and_removes_only_what_is_named_with_yes(
@@ -151,6 +152,7 @@ def test_clean_lists_what_is_kept_and_removes_only_what_is_named_with_yes(
 ) -> None:
     monkeypatch.setenv("CREW_JOURNAL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("CREW_JOURNAL_CONFIG", str(tmp_path / "none.toml"))
     data = tmp_path / "data"
     for path in ("data/imports/a.json", "data/views.duckdb", "data/views.duckdb.of-3", "cache/models/m/weights"):
@@ -164,6 +166,12 @@ def test_clean_lists_what_is_kept_and_removes_only_what_is_named_with_yes(
     left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     assert left == ["data/imports/a.json", "data/views.duckdb"]
     assert main(["clean", "attic", *where]) == 2
+    kept = [tmp_path / "state" / "crew-journal" / name for name in ("hooks/s", "persons.json", "journal/views.duckdb")]
+    for file in kept:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("12345")
+    shown(capsys, "clean", "hooks", "--yes", *where)
+    assert [file.exists() for file in kept] == [False, False, True], "the user's own journal is beside them"
 
 
 def test_up_says_that_its_port_is_taken_before_it_makes_anything(

@@ -12,9 +12,9 @@ import click
 import pytest
 
 from crew_journal.schemas.operations import ALL
-from crew_journal.schemas.settings import Settings
-from crew_journal.services.cli.main import GROUPS, app, main
-from crew_journal.services.cli.options import FALLBACK_DATA_DIR
+from crew_journal.services.cli import tree
+from crew_journal.services.cli.lazy import Node, described, index, loaded, root
+from crew_journal.services.cli.main import app, main
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
@@ -59,13 +59,13 @@ def test_every_command_and_option_explains_itself(name: str) -> None:
     assert all(getattr(parameter, "help", None) for parameter in parameters(command))
 
 
-@pytest.mark.parametrize("group", ["", *GROUPS])
+@pytest.mark.parametrize("group", ["", *tree.GROUPS, "learn proposal", "node dlq"])
 def test_a_list_of_commands_cuts_no_line_in_80_columns(
     group: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert main([*group.split(), "--help"]) == 0
-    listed = capsys.readouterr().out.partition("Commands:")[2]
+    listed = capsys.readouterr().out.partition("ommands:" if group else "Every day:")[2]
     assert listed
     assert "..." not in listed
 
@@ -76,17 +76,53 @@ def test_every_command_takes_json(name: str) -> None:
 
 
 def test_the_page_names_no_command_that_is_not_there() -> None:
-    named = re.findall(r"^### `([a-z-]+(?: [a-z]+)*)", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+    named = re.findall(r"^### `([a-z-]+(?: [a-z][a-z-]*)*)", PAGE.read_text("utf-8"), flags=re.MULTILINE)
     names = {re.sub(r" minilm$", "", name) for name in named}
     assert names <= set(COMMANDS)
     assert set(COMMANDS) - GENERATED <= names
 
 
-def test_help_needs_none_of_the_heavy_libraries() -> None:
-    code = "import sys; from crew_journal.services.cli import main; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"httpx", "duckdb", "nats", "starlette", "numpy", "pyarrow", "rich.console"}
-    assert heavy.isdisjoint(done.stdout.split())
+def test_the_index_describes_each_command_as_it_describes_itself() -> None:
+    for name, command in COMMANDS.items():
+        record = index()["commands"][name]
+        short = name.rpartition(" ")[2]
+        texts = [
+            it.get_help(click.Context(it, info_name=name, show_default=True))
+            for it in (command, described(short, record))
+        ]
+        assert texts[0] == texts[1]
+        assert type(loaded(short, record)) is type(command)
+
+
+def test_every_command_is_in_a_group_and_keeps_its_short_and_its_former_names() -> None:
+    reached: set[str] = set()
+
+    def walk(node: Node) -> None:
+        for target in node.commands.values():
+            walk(target) if isinstance(target, Node) else reached.add(target)
+
+    walk(root())
+    assert reached == set(COMMANDS) - {"model reindex"}
+    assert list(root().commands) == [*tree.EVERYDAY, *tree.GROUPS]
+    former = ("kg add", "embedder status", "embeddings list", "embedder activate", "context use", "bundle export")
+    fixed = ("publish", "tail", "doctor", "rebuild", "verify", "dlq retry", "health", "agent create", "token revoke")
+    more = ("eval", "demo", "mcp", "work", "correct", "who-saw", "why", "test", "prove", "learn exam", "cluster status")
+    for name in (*former, *fixed, *more, *COMMANDS):
+        assert main([*name.split(), "--help"]) == 0, name
+    for guess, name in tree.GUESSES.items():
+        assert root().find(guess) == root().find(name), f"{guess} is no other name of {name}"
+
+
+def test_help_and_completion_import_neither_models_nor_clients() -> None:
+    code = (
+        "import sys; from crew_journal.services.cli.entry import main; sys.argv[1:] = {}; main(); print(*sys.modules)"
+    )
+    heavy = {"pydantic", "httpx", "duckdb", "nats", "numpy", "rich.console", "crew_journal.schemas.operations"}
+    for arguments in (["--help"], ["recall", "--help"], ["model"], ["memory", "write", "-h"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(arguments)], capture_output=True, text=True, check=True
+        )
+        assert heavy.isdisjoint(done.stdout.split()), arguments
 
 
 def test_shell_completion_knows_the_commands() -> None:
@@ -98,7 +134,7 @@ def test_shell_completion_knows_the_commands() -> None:
     }
     code = "import sys; sys.argv = ['crew-journal']; from crew_journal.services.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
-    assert {"recall", "rebuild"} <= {line.partition(",")[2] for line in done.stdout.split()}
+    assert {"recall"} <= {line.partition(",")[2] for line in done.stdout.split()}
 
 
 @pytest.mark.parametrize(
@@ -124,11 +160,6 @@ def test_completion_of_an_unknown_shell_is_refused(
     monkeypatch.setenv("SHELL", "/bin/csh")
     assert main(["--show-completion"]) == 2
     assert "use bash, zsh or fish" in capsys.readouterr().err
-
-
-def test_the_default_data_directory_is_the_settings_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CREW_JOURNAL_DATA_DIR", raising=False)
-    assert Settings().data_dir == FALLBACK_DATA_DIR
 
 
 def test_help_of_a_group_whose_reader_left_fails_nothing() -> None:

@@ -24,7 +24,7 @@ HIT = {
 
 def test_an_arm_that_did_not_find_a_hit_is_left_out_of_its_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     print_recall({"hits": [HIT], "recipe": "robust", "model": None, "receipt": "r_1", "view_seq": 3})
-    assert "    score 0.500, lexical rank 1, score 2.000, shares lexical 0.500\n" in capsys.readouterr().out
+    assert "    score 1.00 of the best, lexical rank 1, shares lexical 0.500\n" in capsys.readouterr().out
 
 
 def test_a_hit_shows_its_id_and_its_summary_in_full_whatever_the_width(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,7 +38,7 @@ def test_a_hit_shows_its_id_and_its_summary_in_full_whatever_the_width(capsys: p
     }
     print_recall({"hits": [hit], "recipe": "robust", "model": None, "receipt": "r_1", "view_seq": 3})
     head, summary, score = capsys.readouterr().out.splitlines()
-    assert score == "    score 0.500"
+    assert score == "    score 1.00 of the best"
     assert head == "#1  1 min  peer.escalation  platform/ada  e1"
     assert summary == "    " + "the disk is full " * 20 + "\\x1b[2J"
     for actor, said in (

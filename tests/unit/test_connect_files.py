@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crew_journal.services.cli.connect import PROGRAMS, _config, _written
+from crew_journal.services.cli.connect import PROGRAMS, _config, _Started, _written
 from crew_journal.services.cli.main import main
 
 THEIRS = {"type": "command", "command": "echo hello"}
@@ -189,16 +189,17 @@ _JSON = st.recursive(
     st.booleans(),
     st.sampled_from(["", "\n"]),
     st.sampled_from(sorted(PROGRAMS)),
+    st.sampled_from([[], ["--data-dir", "/a b/.crew-journal"], ["--journal", "host-9119"]]),
 )
 def test_a_file_is_the_same_text_after_connect_and_remove(
-    theirs: dict[str, Any], indent: int | str | None, ascii_only: bool, end: str, program: str
+    theirs: dict[str, Any], indent: int | str | None, ascii_only: bool, end: str, program: str, place: list[str]
 ) -> None:
     text = json.dumps(theirs, indent=indent, ensure_ascii=ascii_only) + end
     if indent is not None and not text.startswith("{\n"):
         return
     for file in PROGRAMS[program]:
         config = _config(Path("x"), text)
-        file.add(config, ["python", "-E", "-P", "-m", "crew_journal.services.cli"])
+        file.add(config, _Started(["python", "-E", "-P", "-m", "crew_journal.services.cli"], place))
         connected = _written(config, text)
         assert connected != text
         config = _config(Path("x"), connected)

@@ -25,6 +25,7 @@ from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.operations import ALL
 from crew_journal.services import generate
 from crew_journal.services.cli import main as cli_operations
+from crew_journal.services.cli import printers
 from crew_journal.services.cli.commands import CommandGroup
 from crew_journal.services.client.core import HttpRequest as Wire
 from crew_journal.services.client.core import request_of
@@ -208,7 +209,7 @@ async def test_a_new_operation_is_one_model_and_one_handler(
     def client(*_: object, **__: object) -> Iterator[Any]:
         yield Client()
 
-    monkeypatch.setattr(cli_operations, "client", client)
+    monkeypatch.setattr(printers, "client", client)
     commands = CommandGroup()
     cli_operations.add_commands(commands, defaultdict(CommandGroup))
     commands.main(["echo", "hello", "--times", "2", "--json"], standalone_mode=False)

@@ -25,8 +25,9 @@ from ....schemas.core.limits import REQUEST_BYTES
 from ....schemas.models.rules import REMEMBERED
 from ...printable import safe
 from ..commands import Argument, Option
+from ..completion import workspaces
 from ..connection import Target, sync_client, target
-from ..options import Json, Where, complete_workspace, settings_from
+from ..options import Json, Where, among, settings_from
 from ..output import Progress, counted, progress_bar, say, show
 from .lines import BATCH_LINES, MAX_LINE_BYTES, BadLine, Line, LineBatch, read_batches, read_line, refusal
 from .run import ImportState, StateFile
@@ -239,13 +240,13 @@ class ImportOptions:
             "-w",
             envvar="CREW_JOURNAL_WORKSPACE",
             help="Workspace for all entries, whatever workspace they name.",
-            autocompletion=complete_workspace,
+            autocompletion=workspaces,
         ),
     ] = None
     source: Annotated[
         str | None,
         Option(
-            "--from", help=f"Format of another program: {', '.join(SOURCES)}.", autocompletion=lambda: list(SOURCES)
+            "--from", help=f"Format of another program: {', '.join(SOURCES)}.", autocompletion=among(lambda: SOURCES)
         ),
     ] = None
     dry_run: Annotated[bool, Option("--dry-run", help="With --from: show the plan and write nothing.")] = False
@@ -366,7 +367,7 @@ def import_command(
             show({"from": selection.name, "plan": plan}, json_output, lambda _: say(f"nothing was written{why}"))
             return
     began = time.monotonic()
-    with target(where, create=True) as there:
+    with target(where, create=True, stay=True) as there:
         done = import_file(file or "", there, where, options, selection, total=plan["entries"] if plan else None)
         seconds = time.monotonic() - began
         behind = _behind(there, where, done.last_seq)

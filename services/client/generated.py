@@ -2925,14 +2925,20 @@ class Operations:
         self,
         proposal_id: str,
         *,
+        force: bool = False,
+        reason: str = "",
         workspace_id: str | None = None,
     ) -> ProposalDecisionAnswer:
         """Approve a proposed rule, which then counts as learned, or a proposed skill.
 
-        A skill is written as a document of tier ``procedures`` of the crew; the answer names it.
+        A skill is written as a document of tier ``procedures`` of the crew; the answer names it. While recalls do
+        not return what the workspace expects (`crew-journal test`), the request is refused (409), unless
+        ``force`` is set with a reason.
 
         Args:
             proposal_id: The proposal.
+            force: Approve although an expectation is not met; needs a reason.
+            reason: Why; it is recorded.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         return self._operate(APPROVE_PROPOSAL, locals())

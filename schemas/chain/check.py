@@ -5,18 +5,21 @@ Two verdicts: integrity (what is there is what was sealed) and completeness (not
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from ..core.entry import Priority
 from ..core.ids import SYSTEM_WORKSPACE
 from ..core.sequence_set import SequenceSet
 from ..core.subjects import Family
-from ..entries.events import ErasureScoped, JournalRestored, LossAccepted
+from ..entries.events import ErasureScoped, JournalRestored, LossAccepted, MemoryCompacted
+from ..recall.events import PriorityChanged
 from .checkpoint import Checkpoint, verified
 from .events import ChainSealed
 from .tree import GAP, UNSALTED, Leaves, Tree, leaf_data
@@ -24,6 +27,9 @@ from .tree import GAP, UNSALTED, Leaves, Tree, leaf_data
 BREAKS_LISTED: Final = 100
 """Breaks that a report lists; it counts all."""
 _CONTROL: Final = f"{Family.CONTROL.value}."
+_RAISED: Final = re.compile(rb'"priority":\s*"(?:high|pin|permanent)"')
+_CHANGED: Final = PriorityChanged.ENTRY_TYPE
+_ARCHIVED: Final = MemoryCompacted.ENTRY_TYPE
 _EXPLAINING: Final = frozenset(
     (ErasureScoped.ENTRY_TYPE, LossAccepted.ENTRY_TYPE, JournalRestored.ENTRY_TYPE, ChainSealed.ENTRY_TYPE)
 )
@@ -34,6 +40,7 @@ FORGED: Final = "forged"
 UNSIGNED: Final = "unsigned"
 WRONG_SEAL: Final = "wrong seal"
 FORK: Final = "fork"
+LEDGER: Final = "ledger"
 MISSING: Final = "missing"
 CUT: Final = "cut"
 _OF_COMPLETENESS: Final = frozenset((MISSING, CUT))
@@ -102,6 +109,54 @@ class ChainReport:
             self.breaks.append(ChainBreak(kind, seq, text))
 
 
+class _PriorityLedger:
+    """Follows the priority of each entry from the emitted one through the decisions that changed it."""
+
+    def __init__(self) -> None:
+        self._live: dict[tuple[str, str], tuple[str, int]] = {}
+        """Workspace and id → its priority if that is not normal, or was changed, and the sequence that set it."""
+        self._permanent: set[int] = set()  # sequences of the entries that were emitted as permanent
+        self._doubtful: list[tuple[int, int, str]] = []  # sequence that set the priority before, sequence, text
+
+    def take(self, seq: int, subject: str, body: bytes) -> None:
+        """Read the next message of the service."""
+        _, workspace_id, kind = subject.split(".", 2)
+        if kind not in (_CHANGED, _ARCHIVED) and _RAISED.search(body) is None:
+            return
+        try:
+            entry = from_json(body)
+            payload, entry_id, priority = entry["payload"], entry["id"], entry.get("priority", "normal")
+            if kind == _CHANGED:
+                self._change(seq, workspace_id, PriorityChanged.model_validate(payload))
+            elif kind == _ARCHIVED:
+                archived = MemoryCompacted.model_validate(payload).entries
+                self._doubtful += (
+                    (seq - 1, seq, f"archives the entry at {kept}, which was emitted as permanent")
+                    for kept in sorted(self._permanent)
+                    if kept in archived
+                )
+        except (ValueError, KeyError, TypeError, ValidationError):  # the fold parks it
+            return
+        if priority != Priority.NORMAL and (workspace_id, entry_id) not in self._live:
+            self._live[workspace_id, entry_id] = priority, seq
+            if priority == Priority.PERMANENT:
+                self._permanent.add(seq)
+
+    def _change(self, seq: int, workspace_id: str, change: PriorityChanged) -> None:
+        key = workspace_id, change.target_entry_id
+        live, since = self._live.get(key, (Priority.NORMAL.value, 0))
+        if live != change.previous_priority:
+            text = f"changes {change.target_entry_id} from {change.previous_priority.value}; it was {live}"
+            self._doubtful.append((since, seq, text))
+        self._live[key] = change.new_priority.value, seq
+
+    def breaks(self, explained: Collection[int]) -> Iterator[tuple[int, str]]:
+        """What does not follow from the messages before it, unless one of those was erased or accepted as lost."""
+        for since, seq, text in self._doubtful:
+            if not any(gone in explained for gone in range(since + 1, seq)):
+                yield seq, text
+
+
 class ChainCheck:
     """Reads a stream once, in order, then compares.
 
@@ -118,6 +173,7 @@ class ChainCheck:
         self._seals: list[tuple[int, ChainSealed]] = []
         self._explained: set[int] = set()
         self._resumed: list[tuple[int, int]] = []  # (sequence, last sequence of before) of restores and accepted losses
+        self._ledger = _PriorityLedger()
         self._report = ChainReport()
 
     def take(self, seq: int, subject: str, headers: Mapping[str, str] | None, body: bytes) -> None:
@@ -131,6 +187,8 @@ class ChainCheck:
             report.unsalted += 1
         elif salted and leaf_data(subject, headers, body) is None:
             report.add(FORGED, seq, "has no salt, so the service did not publish it")
+        if subject.startswith(_CONTROL):
+            self._ledger.take(seq, subject, body)
         if subject.startswith(_CONTROL) and subject.split(".", 2)[2] in _EXPLAINING:
             self._take_control(seq, subject.split(".", 2)[1], body)
 
@@ -160,6 +218,8 @@ class ChainCheck:
         """The report over everything that was read."""
         report = self._report
         report.restored = [seq for seq, _ in self._resumed]
+        for seq, text in self._ledger.breaks(self._explained):
+            report.add(LEDGER, seq, text)
         sealed = self._compare_seals()
         for seq in range(len(sealed) + 1, report.last_seq + 1):  # not sealed yet
             if seq not in self._actual:

@@ -15,6 +15,7 @@ ORIGIN: Final = "crew-journal"
 _ED25519: Final = b"\x01"
 """The algorithm's number in key ids and verification keys."""
 _KEY_ID_BYTES: Final = 4
+_PUBLIC_BYTES: Final = 32
 _SIGNATURE: Final = "\N{EM DASH} "
 _LINES: Final = 3
 
@@ -51,6 +52,20 @@ def public_key(key: bytes) -> bytes:
 def verification_key(public: bytes) -> str:
     """A public key as text for other verifiers (``vkey`` of signed-note)."""
     return f"{ORIGIN}+{_key_id(public).hex()}+{base64.b64encode(_ED25519 + public).decode()}"
+
+
+def public_key_of(text: str) -> bytes:
+    """The public key (32 bytes) of a verification key.
+
+    Raises:
+        ValueError: If it is not the verification key of a crew journal.
+    """
+    name, _, rest = text.partition("+")
+    key_id, _, encoded = rest.partition("+")
+    public = base64.b64decode(encoded, validate=True).removeprefix(_ED25519)
+    if name != ORIGIN or len(public) != _PUBLIC_BYTES or key_id != _key_id(public).hex():
+        raise ValueError("not the verification key of a crew journal")
+    return public
 
 
 def verified(note: str, public: bytes) -> Checkpoint:

@@ -1,4 +1,4 @@
-"""The payload of a seal: the leaves of the messages since the last one, and the signed checkpoint over all."""
+"""The payload of a seal (leaves since the last one, signed checkpoint over all), and the record of an import."""
 
 from __future__ import annotations
 
@@ -12,6 +12,24 @@ from .tree import HASH_BYTES, Tree
 
 SEALED_AT_MOST: Final = 1_000
 """Leaves of one seal: 43 kB of base64."""
+
+
+class JournalImported(ControlPayload):
+    """Messages of another journal were imported with their proofs; each names its sequence there in a header.
+
+    Attributes:
+        public_key: The key that signed them.
+        checkpoint: The signed note of the last checkpoint that covers them.
+        size: Number of sequences that it covers.
+        messages: Number of messages that were stored.
+    """
+
+    ENTRY_TYPE = "journal.imported"
+    INFO = EntryTypeInfo(group="control", publisher=PublisherKind.SERVICE)
+    public_key: str = Field(max_length=200)
+    checkpoint: str = Field(max_length=2_000)
+    size: int = Field(ge=0)
+    messages: int = Field(ge=0)
 
 
 class ChainSealed(ControlPayload):

@@ -1,12 +1,13 @@
-"""Operations that check the journal against its seals, and prove that an entry is in it."""
+"""Operations that check the journal against its seals, prove an entry, and move a workspace with its proofs."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-from ..core.operation import Access, Answer, Effect, Operation, Request, Workspace
+from ..core.limits import MAX_BATCH
+from ..core.operation import MAX_SEQ, Access, Answer, Effect, Operation, Request, Workspace
 
 
 class VerifyChainRequest(Request):
@@ -94,4 +95,87 @@ PROVE_ENTRY: Final = Operation(
     errors=(404,),
     command="prove",
 )
-OPERATIONS: Final = (VERIFY_CHAIN, PROVE_ENTRY)
+
+
+class ExportLogRequest(Request):
+    """Read a workspace as lines of a file that can be checked without this journal (docs/chain.md).
+
+    Each answer continues at ``from_seq``. The first one seals what is not sealed yet; ``to_seq`` of it is to be sent
+    with the following requests, so that the file ends where the first one did.
+    """
+
+    from_seq: int = Field(default=1, ge=1, le=MAX_SEQ, description="Sequence at which the answer begins.")
+    to_seq: int | None = Field(default=None, ge=1, le=MAX_SEQ, description="`to_seq` of the first answer.")
+    workspace_id: Workspace = None
+
+
+class ExportLogAnswer(Answer):
+    """Some lines; ``next_seq`` is null after the last ones."""
+
+    lines: tuple[dict[str, Any], ...]
+    to_seq: int
+    next_seq: int | None
+
+
+class LoggedMessageSent(BaseModel):
+    """A message of a file: its sequence there and its subject; headers and body are base64."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    seq: int = Field(ge=1, le=MAX_SEQ)
+    subject: str = Field(max_length=256)
+    headers: str
+    body: str
+
+
+class ImportLogRequest(Request):
+    """Take over messages of a file that ``export --proofs`` wrote; ``crew-journal import`` has checked the file.
+
+    Messages keep their ids, contents and publishers, and get the header `Crew-Origin` with the key and sequence of the
+    journal that they are from. What is there already is not stored again. Left out are what this journal derives itself
+    (vectors, links, compaction), and what counts only where it was decided: tokens, consents, models of people,
+    erasures, the records of sweeps. With ``last``, messages of an earlier import whose sequences are in ``erased`` are
+    erased, and `journal.imported` records the import.
+    """
+
+    public_key: str = Field(description="The key that signed the file.")
+    checkpoint: str = Field(max_length=2_000, description="The last checkpoint of the file.")
+    messages: tuple[LoggedMessageSent, ...] = Field(
+        default=(), max_length=MAX_BATCH, description="Messages in the order of the file."
+    )
+    erased: str = Field(default="", description="Sequences that were erased there, as ranges: `3,7-9`.")
+    last: StrictBool = Field(default=False, description="Whether these are the last messages.")
+    imported: int = Field(default=0, ge=0, description="With `last`: messages that the earlier requests stored.")
+    workspace_id: Workspace = None
+
+
+class ImportLogAnswer(Answer):
+    """How many messages were stored, were there before, or were left out by their kind.
+
+    ``erasure_id`` is the erasure that ``last`` began, ``seq`` the last sequence that was stored.
+    """
+
+    imported: int
+    repeated: int
+    left_out: dict[str, int]
+    seq: int | None
+    erasure_id: str | None
+
+
+EXPORT_LOG: Final = Operation(
+    name="export_log",
+    request=ExportLogRequest,
+    answer=ExportLogAnswer,
+    route="GET /v1/admin/log",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+)
+IMPORT_LOG: Final = Operation(
+    name="import_log",
+    request=ImportLogRequest,
+    answer=ImportLogAnswer,
+    route="POST /v1/admin/log",
+    effect=Effect.CHANGES,
+    access=Access.NODE_OWNER,
+    errors=(409, 422),
+)
+OPERATIONS: Final = (VERIFY_CHAIN, PROVE_ENTRY, EXPORT_LOG, IMPORT_LOG)

@@ -19,6 +19,8 @@ FORMAT_VERSION: Final = "1"
 
 SALT: Final = "Crew-Salt"
 """32 hex digits: 16 random bytes, part of the message's leaf in the log, so that a leaf does not confirm a guess."""
+ORIGIN: Final = "Crew-Origin"
+"""On messages that were imported with their proofs: id of the key that signed them, ``/``, and their sequence there."""
 
 # derived.*.vector
 MODEL: Final = "Crew-Model"

@@ -34,6 +34,7 @@ class RuleLearned(ControlPayload):
         authors: The displayed authors of the evidence, authors of most entries first.
         settles: The pending proposal that this rule replaces, because a second publisher has reported the same in the
             meantime.
+        reason: Why it was approved although an expectation was not met; empty if nothing stood against it.
     """
 
     ENTRY_TYPE = "rule.learned"
@@ -49,6 +50,7 @@ class RuleLearned(ControlPayload):
     publishers: tuple[Label, ...] = Field(default=(), max_length=500)
     authors: tuple[Label, ...] = Field(default=(), max_length=20)
     settles: Id | None = None
+    reason: str = Field(default="", max_length=1_000, exclude_if=lambda reason: not reason)
 
 
 class RulePromoted(ControlPayload):

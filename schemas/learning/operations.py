@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from ..core.entry import Id
 from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Visible, Workspace
@@ -238,10 +238,13 @@ class DiffProposalRequest(Request):
 class ApproveProposalRequest(Request):
     """Approve a proposed rule, which then counts as learned, or a proposed skill.
 
-    A skill is written as a document of tier ``procedures`` of the crew; the answer names it.
+    A skill is written as a document of tier ``procedures`` of the crew; the answer names it. While recalls do not return
+    what the workspace expects (`crew-journal test`), the request is refused (409), unless ``force`` is set with a reason.
     """
 
     proposal_id: Id = Field(description="The proposal.")
+    force: StrictBool = Field(default=False, description="Approve although an expectation is not met; needs a reason.")
+    reason: str = Field(default="", max_length=1_000, description="Why; it is recorded.")
     workspace_id: Workspace = None
 
 

@@ -32,6 +32,9 @@ from .anchors import AnchorPlace, write_all
 
 RETRY_S: Final = 5.0
 """Seconds until sealing is tried again, for example while the broker is away."""
+SEALED_NOW_S: Final = 10.0
+"""Seconds to wait for a seal that was asked for."""
+_LOOK_S: Final = 0.02
 OWNER_LOOK_S: Final = 1.0
 """Seconds between checks whether this node is to seal; of several nodes, one does."""
 ARRIVED_AT_MOST: Final = 4_000
@@ -105,6 +108,24 @@ class Sealer(Part):
     async def head(self) -> int:
         """The last sequence of the stream."""
         return int(await self._head())
+
+    async def seal_now(self) -> int:
+        """Seal what is not sealed yet, if this node seals; returns the last sequence that the file of a log holds.
+
+        It is the last sealed one, or that of the journal if sealing does not come to it within SEALED_NOW_S.
+        """
+        head, last = await self.head(), 0
+        await self._node.shows(head)
+        async for messages in self._read(self._tree.size + 1, head):
+            last = max((message.seq for message in messages if message.subject != _SEALS), default=last)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SEALED_NOW_S if self._task is not None else 0):
+                while self._tree.size < last:
+                    self._due = time.monotonic()
+                    self._wake.set()
+                    await asyncio.sleep(_LOOK_S)
+        await self._node.shows(await self.head())  # the seals themselves
+        return self._tree.size if self._tree.size >= last else head
 
     # as a part of the node
 

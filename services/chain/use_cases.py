@@ -42,22 +42,22 @@ class ChainProofs:
 
     def __init__(self, node: Node, sealer: Sealer, read: StreamReader) -> None:
         self._node = node
-        self._sealer = sealer
-        self._read = read
+        self.sealer = sealer
+        self.read = read
 
     async def check(self, caller: Caller, request: VerifyChainRequest) -> VerifyChainAnswer:
         """Read the whole stream and compare it with seals and anchors."""
         anchors = await asyncio.to_thread(self._anchors)
-        public = self._sealer.public_key
+        public = self.sealer.public_key
         chain = ChainCheck(public, anchors)
-        async for messages in self._read(1, await self._sealer.head()):
+        async for messages in self.read(1, await self.sealer.head()):
             for message in messages:
                 chain.take(message.seq, message.subject, message.headers, message.data)
             await asyncio.sleep(0)
         return _shown(await asyncio.to_thread(chain.report), public)
 
     def _anchors(self) -> list[Anchor]:
-        return [place.read() for place in self._sealer.anchors]
+        return [place.read() for place in self.sealer.anchors]
 
     async def prove(self, caller: Caller, request: ProveEntryRequest) -> ProveEntryAnswer:
         """The proof that an entry is in the journal.
@@ -75,20 +75,20 @@ class ChainProofs:
 
     async def _proof(self, entry_id: str, seq: int) -> ProveEntryAnswer:
         data = None
-        async for messages in self._read(seq, seq):
+        async for messages in self.read(seq, seq):
             for message in messages:
                 data = leaf_data(message.subject, message.headers, message.data)
         if data is None:
             raise NotFound(f"the message of {entry_id} has no salt: it is from before the log", field="entry_id")
-        seals = [
-            ChainSealed.model_validate_json(payload)
-            for (payload,) in await asyncio.to_thread(self._node.views.rows, _SEALS_TO, [ChainSealed.ENTRY_TYPE])
-        ]
+        seals = await asyncio.to_thread(self._seals)
+        if not seals or seals[-1].last_seq < seq:
+            await self.sealer.seal_now()
+            seals = await asyncio.to_thread(self._seals)
         if not seals or seals[-1].last_seq < seq:
             raise Unavailable(f"the entry {entry_id} is not sealed yet", hint="ask again in 10 s")
         leaves = [leaf for seal in seals for leaf in seal.sealed_leaves()]
         path = await asyncio.to_thread(inclusion_path, leaves, seq - 1)
-        note, public = seals[-1].checkpoint, self._sealer.public_key
+        note, public = seals[-1].checkpoint, self.sealer.public_key
         return ProveEntryAnswer(
             entry_id=entry_id,
             seq=seq,
@@ -99,6 +99,10 @@ class ChainProofs:
             checkpoint=note,
             public_key=verification_key(public),
         )
+
+    def _seals(self) -> list[ChainSealed]:
+        rows = self._node.views.rows(_SEALS_TO, [ChainSealed.ENTRY_TYPE])
+        return [ChainSealed.model_validate_json(payload) for (payload,) in rows]
 
 
 def _text(data: bytes) -> str:

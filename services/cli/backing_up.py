@@ -168,12 +168,12 @@ def _restored(file: Path, data_dir: Path, erasures: Path | None) -> dict[str, An
         sync_client(Target(runtime.http_url, runtime.owner_token, data_dir)) as journal,
     ):
         journal.count(min_seq=seq + len(requests))
-        erased = sum(_erased(journal, *name) for name in recorded)
+        erased = sum(wait_erased(journal, *name) for name in recorded)
     more = {"data_dir": str(data_dir.absolute()), "recorded_at": seq, "erasures": len(recorded), "erased": erased}
     return {**_report(file, manifest, digest), **more}
 
 
-def _erased(journal: Any, workspace_id: str, erasure_id: str) -> int:
+def wait_erased(journal: Any, workspace_id: str, erasure_id: str) -> int:
     """Wait for an erasure of a restored journal; the number of messages that it erased."""
     while True:
         erasure = journal.erasure(erasure_id, workspace_id=workspace_id)

@@ -274,6 +274,7 @@ def _option_of(name: str) -> str:
 
 PAGE: Final = 500
 """Entries of one request."""
+LOG_SUFFIX: Final = ".log.jsonl"
 _GROUP: Final = 20_000
 """Entries of a row group of Parquet."""
 
@@ -282,6 +283,12 @@ def export(
     folder: Annotated[Path, Argument(metavar="DIR", file_okay=False, help="Directory of the files; made if needed.")],
     format_: Annotated[Literal["jsonl", "parquet"], Option("--format", help="jsonl or parquet.")] = "jsonl",
     archive: Annotated[bool, Option("--archive", help="Include archived entries.")] = False,
+    proofs: Annotated[
+        bool,
+        Option(
+            "--proofs", help="Every message of the workspace with its sequence and its proofs: DIR/WORKSPACE.log.jsonl."
+        ),
+    ] = False,
     subject: Annotated[str | None, Option("--subject", help="A person: all data of this person.")] = None,
     reason: Annotated[str, Option("--reason", help="With --subject: the reason; it is recorded.")] = "",
     workspace: Workspace = None,
@@ -290,6 +297,9 @@ def export(
     json_output: Json = False,
 ) -> None:
     """Write the entries of each workspace, or of one, to DIR/WORKSPACE.jsonl or .parquet, in the order of the journal.
+
+    With --proofs: write every message of the workspace, decisions and receipts included, with leaves and checkpoints.
+    `verify --export` checks such a file without this journal, `import` takes it over into another one.
 
     With --subject: write everything that bears a person's data or was derived from it to DIR/person.zip.
     """
@@ -302,7 +312,10 @@ def export(
             return
         names = [workspace] if workspace else [workspace.workspace_id for workspace in journal.workspaces().workspaces]
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = [_export(journal, name, folder / f"{name}.{format_}", archive) for name in names]
+        if proofs:
+            made = [_export_log(journal, name, folder / f"{name}{LOG_SUFFIX}") for name in names]
+        else:
+            made = [_export(journal, name, folder / f"{name}.{format_}", archive) for name in names]
     show({"files": made}, json_output, _print)
 
 
@@ -346,6 +359,33 @@ def _export(journal: CrewJournal, workspace: str, path: Path, archive: bool) -> 
         with tempfile.TemporaryFile() as kept:
             entries = _in_order(kept, _fetch(journal, workspace, kept, archive))
             count = _write_parquet(draft, entries) if path.suffix == ".parquet" else _write_jsonl(draft, entries)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return {"workspace": workspace, "file": str(path), "entries": count, "bytes": path.stat().st_size}
+
+
+def _export_log(journal: CrewJournal, workspace: str, path: Path) -> dict[str, Any]:
+    """Write a workspace with its proofs, so that only the owner of the file can read it."""
+    if path.exists():
+        raise click.BadParameter(f"{path} exists already; name a new directory", param_hint="DIR")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    count = 0
+    next_seq: int | None = 1
+    to_seq: int | None = None
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file, progress_bar(f"export {workspace}") as bar:
+            while next_seq is not None:
+                page = journal.export_log(from_seq=next_seq, to_seq=to_seq, workspace_id=workspace)
+                for line in page.lines:
+                    file.write(json.dumps(line, ensure_ascii=False) + "\n")
+                    count += "seq" in line
+                next_seq, to_seq = page.next_seq, page.to_seq
+                bar(count)
+            file.write(json.dumps({"messages": count}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import click
 
@@ -21,12 +23,16 @@ from ...schemas.core.errors import (
     Unavailable,
     VerificationFailed,
 )
+from ...schemas.core.sequence_set import size_of
 from ...schemas.operate.operations import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
 from ..printable import safe
 from .commands import Argument, CommandGroup, Option
 from .connection import client
 from .options import Fields, Json, Where, complete_view
 from .output import age, counted, emit, plain, print_pairs, progress_bar, say, show, size_text
+
+if TYPE_CHECKING:
+    from ...schemas.chain.log_file import LogFileReport
 
 # ``status`` on one screen: problems with their start times first, then a line for each part.
 
@@ -257,11 +263,34 @@ def verify(
     chain: Annotated[
         bool, Option("--chain", help="Check the stream against its seals and the checkpoints outside it instead.")
     ] = False,
+    exported: Annotated[
+        Path | None,
+        Option(
+            "--export", metavar="FILE", exists=True, dir_okay=False, help="Check a file of `export --proofs` instead."
+        ),
+    ] = None,
+    public_key: Annotated[
+        str | None, Option("--public-key", help="With --export: the key that must have signed it.")
+    ] = None,
+    anchors: Annotated[
+        list[Path] | None,
+        Option(
+            "--anchor", exists=True, dir_okay=False, help="With --export: a file of checkpoints, such as `up --anchor`."
+        ),
+    ] = None,
     *,
     where: Where,
     json_output: Json = False,
 ) -> None:
-    """Compare the live views with a fresh rebuild; exit code 6 and the differing rows if they are not the same."""
+    """Compare the live views with a fresh rebuild; exit code 6 and the differing rows if they are not the same.
+
+    With --export, a file is checked without a journal: messages, tree, checkpoints and signatures.
+    """
+    if exported is not None:
+        _verify_export(exported, public_key, anchors or (), json_output=json_output)
+        return
+    if public_key is not None or anchors:
+        raise click.BadParameter("goes with --export", param_hint="--public-key" if public_key else "--anchor")
     with client(where) as journal:
         if chain:
             _verify_chain(journal.verify_chain().model_dump(), json_output=json_output)
@@ -287,6 +316,49 @@ def verify(
             hint="`crew-journal rebuild` repairs them; then find out what changed them",
         )
     print("verified: the live views equal a fresh rebuild")
+
+
+def checked_export(file: Path, public_key: str | None = None, anchors: Sequence[Path] = ()) -> LogFileReport:
+    """The report over a file of ``export --proofs``."""
+    from ...schemas.chain.log_file import LogFileCheck
+    from ..chain.anchors import AnchorFile
+
+    check = LogFileCheck(public_key, [AnchorFile(path).read() for path in anchors])
+    with file.open("rb") as lines:
+        for line in lines:
+            check.take(line)
+    return check.report()
+
+
+def _verify_export(file: Path, public_key: str | None, anchors: Sequence[Path], *, json_output: bool) -> None:
+    report = checked_export(file, public_key, anchors)
+    if json_output:
+        emit({**asdict(report), "breaks": [found._asdict() for found in report.breaks]})
+        raise click.exceptions.Exit(VerificationFailed.exit_code if report.count else 0)
+    print(
+        f"{counted(report.messages, 'message')} of the workspace {safe(report.workspace_id)}, "
+        f"sequences 1 to {report.last_seq:,}, sealed up to {report.size:,}"
+    )
+    known = "" if public_key or anchors else "  (of the file itself: compare it, or give --public-key or --anchor)"
+    print(f"{'public key':<13}{safe(report.public_key)}{known}")
+    print(f"{'checkpoints':<13}{report.checkpoints:,} fit")
+    for name, agreeing in report.anchors.items():
+        print(f"{'anchor':<13}{safe(name)}: {counted(agreeing, 'checkpoint')} agree")
+    if report.later:
+        print(f"{'newer':<13}{counted(report.later, 'checkpoint')} of anchors: the file is from before them")
+    print(f"{'elsewhere':<13}{counted(report.elsewhere, 'message')} of other workspaces, as hashes alone")
+    if report.erased:
+        print(f"{'erased':<13}{counted(size_of(report.erased), 'sequence')}")
+    for what, number in (("from before the log", report.unsalted), ("after the last seal", report.unsealed)):
+        if number:
+            print(f"{'not covered':<13}{counted(number, 'message')} {what}")
+    for found in report.breaks:
+        print(f"line {found.line:<8}{safe(found.text)}")
+    if report.count:
+        raise VerificationFailed(
+            f"{file} is not what was exported: {counted(report.count, 'break')}", hint="get the file again"
+        )
+    print("verified: the file holds what was sealed")
 
 
 def _verify_chain(report: Mapping[str, Any], *, json_output: bool) -> None:

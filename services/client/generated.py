@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # a method imports the operations of its family when it is ca
         WorkspacesAnswer,
         WorkspaceSettingsAnswer,
     )
-    from ...schemas.chain.operations import ProveEntryAnswer, VerifyChainAnswer
+    from ...schemas.chain.operations import ExportLogAnswer, ImportLogAnswer, ProveEntryAnswer, VerifyChainAnswer
     from ...schemas.cluster.operations import ClusterAnswer
     from ...schemas.context.operations import (
         ContextAnswer,
@@ -2982,14 +2982,20 @@ class Operations:
         self,
         proposal_id: str,
         *,
+        force: bool = False,
+        reason: str = "",
         workspace_id: str | None = None,
     ) -> ProposalDecisionAnswer:
         """Approve a proposed rule, which then counts as learned, or a proposed skill.
 
-        A skill is written as a document of tier ``procedures`` of the crew; the answer names it.
+        A skill is written as a document of tier ``procedures`` of the crew; the answer names it. While recalls do
+        not return what the workspace expects (`crew-journal test`), the request is refused (409), unless
+        ``force`` is set with a reason.
 
         Args:
             proposal_id: The proposal.
+            force: Approve although an expectation is not met; needs a reason.
+            reason: Why; it is recorded.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         from ...schemas.learning.operations import APPROVE_PROPOSAL
@@ -3520,6 +3526,59 @@ class Operations:
 
         return self._operate(PROVE_ENTRY, locals())
 
+    def export_log(
+        self,
+        *,
+        from_seq: int = 1,
+        to_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ExportLogAnswer:
+        """Read a workspace as lines of a file that can be checked without this journal (docs/chain.md).
+
+        Each answer continues at ``from_seq``. The first one seals what is not sealed yet; ``to_seq`` of it is to
+        be sent with the following requests, so that the file ends where the first one did.
+
+        Args:
+            from_seq: Sequence at which the answer begins.
+            to_seq: `to_seq` of the first answer.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        from ...schemas.chain.operations import EXPORT_LOG
+
+        return self._operate(EXPORT_LOG, locals())
+
+    def import_log(
+        self,
+        public_key: str,
+        checkpoint: str,
+        *,
+        messages: Sequence[Mapping[str, Any]] = (),
+        erased: str = "",
+        last: bool = False,
+        imported: int = 0,
+        workspace_id: str | None = None,
+    ) -> ImportLogAnswer:
+        """Take over messages of a file that ``export --proofs`` wrote; ``crew-journal import`` has checked the file.
+
+        Messages keep their ids, contents and publishers, and get the header `Crew-Origin` with the key and
+        sequence of the journal that they are from. What is there already is not stored again. Left out are what
+        this journal derives itself (vectors, links, compaction), and what counts only where it was decided:
+        tokens, consents, models of people, erasures, the records of sweeps. With ``last``, messages of an earlier
+        import whose sequences are in ``erased`` are erased, and `journal.imported` records the import.
+
+        Args:
+            public_key: The key that signed the file.
+            checkpoint: The last checkpoint of the file.
+            messages: Messages in the order of the file.
+            erased: Sequences that were erased there, as ranges: `3,7-9`.
+            last: Whether these are the last messages.
+            imported: With `last`: messages that the earlier requests stored.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        from ...schemas.chain.operations import IMPORT_LOG
+
+        return self._operate(IMPORT_LOG, locals())
+
     def cluster(
         self,
     ) -> ClusterAnswer:
@@ -3781,6 +3840,8 @@ class AsyncOperations:
     erasures = _awaited(Operations.erasures)
     verify_chain = _awaited(Operations.verify_chain)
     prove_entry = _awaited(Operations.prove_entry)
+    export_log = _awaited(Operations.export_log)
+    import_log = _awaited(Operations.import_log)
     cluster = _awaited(Operations.cluster)
     show_lineage = _awaited(Operations.show_lineage)
     who_saw = _awaited(Operations.who_saw)

@@ -46,6 +46,7 @@ from ..documents.drafts import Draft
 from ..documents.journal_store import JournalStore
 from ..documents.learned import Learned
 from ..node import Answers, Decided, Node
+from ..recall.expectations import Expectations
 from ..standing.use_cases import Retractions
 
 # Writes an approved skill as a procedure of its crew, and retracts it.
@@ -153,6 +154,7 @@ class Proposals:
         self._retractions = node.use(Retractions)
         self._skills = node.use(Skills)
         self._learned = Learned(node.views)
+        self._expectations = node.use(Expectations)
         self._turn = asyncio.Lock()
 
     async def list(self, caller: Caller, request: ops.ProposalsRequest) -> ops.ProposalsAnswer:
@@ -219,16 +221,19 @@ class Proposals:
             NotFound: If there is no such proposal.
             ProposalNotPending: If it was decided.
             EvidenceGone: If fewer than two entries of its evidence exist.
+            ExpectationsNotMet: If recalls do not return what the workspace expects, unless forced with a reason.
             CrewJournalError: As ``Storing.store``, for a skill.
         """
         async with self._turn:
             proposal = await self._one(caller, request.proposal_id, ops.ProposalState.PENDING)
             row = proposal.row
+            if not (request.force and request.reason.strip()):
+                await self._expectations.check(caller.workspace_id)
             if row.kind == "retirement":
                 assert row.skill_of is not None
                 reason = f"the proposal {row.proposal_id} to retire it was approved"
                 await self._retractions.retract(caller, RetractRequest(entry_id=row.skill_of, reason=reason))
-                decided = await self._decide(caller, proposal, "approved", "")
+                decided = await self._decide(caller, proposal, "approved", request.reason)
                 return _decision(proposal, ops.ProposalState.APPROVED, row.skill_of, decided)
             entries = await asyncio.to_thread(self._entries, caller.workspace_id, proposal)
             if len(entries) < MIN_EVIDENCE:
@@ -240,7 +245,7 @@ class Proposals:
             evidence = tuple(entry.entry_id for entry in entries)
             if row.skill_of is not None:
                 await self._skills.write(caller, row, proposal.evidence)
-                decided = await self._decide(caller, proposal, "approved", "")
+                decided = await self._decide(caller, proposal, "approved", request.reason)
                 return _decision(proposal, ops.ProposalState.APPROVED, proposal.rule_id, decided)
             rule = RuleLearned(
                 crew_id=row.crew_id,
@@ -253,6 +258,7 @@ class Proposals:
                 proposal_id=row.proposal_id,
                 publishers=tuple(json.loads(row.publishers)),
                 authors=tuple(json.loads(row.authors)),
+                reason=request.reason,
             )
             decided = await self._node.decide(
                 caller,

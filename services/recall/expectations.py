@@ -80,11 +80,15 @@ class Expectations:
             workspace_id=workspace_id, results=tuple(results), passed=len(results) - failed, failed=failed
         )
 
-    async def check(self, workspace_id: str | None, model: str) -> None:
-        """Check the expectations of a workspace, or (None) of all without an own model, before ``model`` is activated.
+    async def check(self, workspace_id: str | None, model: str | None = None) -> None:
+        """Check the expectations of a workspace, or (None) of all without an own model, before something is activated.
+
+        Args:
+            workspace_id: The workspace.
+            model: The embedding model that is to be activated, on trial; None to check what recalls return now.
 
         Raises:
-            ExpectationsNotMet: Names the first that the model does not meet.
+            ExpectationsNotMet: Names the first that are not met.
         """
         stored = await asyncio.to_thread(self._stored, workspace_id)
         own = await asyncio.to_thread(read_active_models, self._views)
@@ -97,9 +101,9 @@ class Expectations:
                 red += [f"{name}: {title}: {result.problems[0]}"] if result.problems else []
         if red:
             raise ExpectationsNotMet(
-                f"{len(red)} expectations are not met with {model}: {'; '.join(red[:_SHOWN])}",
-                hint="`crew-journal test` shows all; to activate it all the same: --force --reason TEXT",
-                field="model",
+                f"{len(red)} expectations are not met{'' if model is None else f' with {model}'}: {'; '.join(red[:_SHOWN])}",
+                hint="`crew-journal test` shows all; to go on all the same: --force --reason TEXT",
+                field="model" if model is not None else None,
             )
 
     async def _result(

@@ -24,6 +24,7 @@ from ..access import use_cases as access
 from ..access.tokens import TokenRegistry
 from ..access.use_cases import Agents
 from ..budgets import Budgets
+from ..chain import portable
 from ..chain import use_cases as chain
 from ..cluster import use_cases as cluster
 from ..context import assembling, block, corrections, layered_facts, nudges
@@ -140,6 +141,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     letters.ANSWERS,
     erasures.ANSWERS,
     chain.ANSWERS,
+    portable.ANSWERS,
     cluster.ANSWERS,
     exporting.ANSWERS,
     retention.ANSWERS,

@@ -10,7 +10,7 @@ import pytest
 from support.events import entry
 from support.stack import DEADLINE_S, Stack, running_stack
 
-from crew_journal.schemas.core.errors import EvidenceGone, NotAllowed, NotFound, ProposalNotPending
+from crew_journal.schemas.core.errors import EvidenceGone, ExpectationsNotMet, NotAllowed, NotFound, ProposalNotPending
 from crew_journal.schemas.core.ids import derived_id
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.learning.events import RuleProposed
@@ -78,8 +78,22 @@ async def test_a_proposal_becomes_a_rule_when_a_person_approves_it_and_an_undo_t
 
         shown = await admin.diff_proposal(good)
         assert shown.diff.count("+- Deploys need a plan → Ask") == 1
+        red = {"deploy": {"query": "deploy denied", "mode": "search", "must_contain": ["no entry says this"]}}
+        for expectations in (red, {}):
+            stored = await admin.configure_workspace(expectations=expectations)
+            await stack.store.wait_for(stored.view_seq, DEADLINE_S)
+            if expectations:
+                for asked in ({}, {"force": True}, {"reason": "in a hurry"}):
+                    with pytest.raises(ExpectationsNotMet, match="deploy: no hit contains"):
+                        await admin.approve_proposal(good, **asked)
         approved = await admin.approve_proposal(good)
         assert approved.rule_id is not None
+        why = await admin.why(approved.rule_id, min_seq=approved.seq)
+        assert (why.kind, why.messages[0].entry_id, why.hidden) == ("rule", approved.rule_id, 0)
+        made_of = {step.name for step in why.made_of}
+        assert made_of >= {good, "e1", "e2", "e3"}
+        assert made_of == {step.name for step in (await admin.show_lineage(approved.rule_id)).made_of}
+        assert "agent:ada" in why.authors
         block = (await ada.memory_block(min_seq=approved.seq)).text
         assert shown.after in block, "the diff shows what an approval writes"
         [rule] = (await admin.learned_rules()).rules

@@ -238,6 +238,52 @@ def test_every_tampering_is_found_at_its_place(seed: int) -> None:
     assert report.integrity is (set(report.counts) <= incomplete)
 
 
+def _priority(log: Log, entry_id: str, before: str, after: str) -> None:
+    payload = {"target_entry_id": entry_id, "previous_priority": before, "new_priority": after, "reason": "r"}
+    body = {"id": f"c{len(log.messages)}", "entry_type": "memory.priority_changed", "payload": payload}
+    log.append("control.w.memory.priority_changed", json.dumps(body).encode())
+
+
+def _emitted(log: Log, entry_id: str, priority: str) -> None:
+    body = {"id": entry_id, "entry_type": "note", "priority": priority, "payload": {}}
+    log.append("control.w.note", json.dumps(body).encode())
+
+
+def _archived(log: Log, *sequences: int) -> None:
+    payload = {
+        "crew_id": "c", "bucket_date": "2026-01-01", "entry_type": "llm.call", "count": len(sequences), "bytes_sum": 1,
+        "bytes_freed": 0, "first_ts": "a", "last_ts": "b", "cutoff": "c",
+        "entries": {"sequences": ",".join(map(str, sequences))},
+    }  # fmt: skip
+    body = {"id": f"c{len(log.messages)}", "entry_type": "memory.compacted", "payload": payload}
+    log.append("control.w.memory.compacted", json.dumps(body).encode())
+
+
+def test_live_priority_that_the_decisions_do_not_lead_to_is_a_break_unless_one_was_erased() -> None:
+    log = Log(random.Random(7))
+    _emitted(log, "kept", "permanent")  # 1
+    _priority(log, "kept", "permanent", "normal")
+    _priority(log, "plain", "normal", "pin")
+    _priority(log, "plain", "pin", "high")
+    log.append("journal.w._.a.llm.call", b"{}")  # 5
+    _archived(log, 5)
+    log.seal()
+    assert checked(log.messages, log.notes).breaks == []
+    _priority(log, "plain", "pin", "permanent")  # 8: it was high
+    _archived(log, 1)  # 9: un-pinned meanwhile
+    log.seal()
+    found = checked(log.messages, log.notes).breaks
+    assert [(wrong.kind, wrong.seq) for wrong in found] == [(chain_check.LEDGER, 8), (chain_check.LEDGER, 9)]
+    other = Log(random.Random(8))
+    _priority(other, "plain", "normal", "pin")
+    _priority(other, "plain", "pin", "high")
+    _priority(other, "plain", "high", "normal")
+    other.control("_system", "journal.loss_accepted", {"loss_id": "l_1", "lost": {"sequences": "2", "ids": []}})
+    other.seal()
+    del other.messages[1]
+    assert checked(other.messages, other.notes).breaks == []
+
+
 def test_all_breaks_are_counted_and_a_hundred_are_listed() -> None:
     log = Log.filled(5, entries=300)
     for at in range(250):

@@ -7,6 +7,7 @@ the bad line are imported.
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import sys
@@ -20,13 +21,16 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import click
 
-from ....schemas.core.errors import EntryConflict
+from ....schemas.core.errors import EntryConflict, VerificationFailed
 from ....schemas.core.limits import REQUEST_BYTES
+from ....schemas.core.sequence_set import format_ranges
 from ....schemas.models.rules import REMEMBERED
 from ...printable import safe
+from ..backing_up import wait_erased
 from ..commands import Argument, Option
 from ..completion import workspaces
-from ..connection import Target, sync_client, target
+from ..connection import Target, client, sync_client, target
+from ..operate import checked_export
 from ..options import Json, Where, among, settings_from
 from ..output import Progress, counted, progress_bar, say, show
 from .lines import BATCH_LINES, MAX_LINE_BYTES, BadLine, Line, LineBatch, read_batches, read_line, refusal
@@ -213,6 +217,8 @@ def _named(counts: Mapping[str, int]) -> str:
 
 
 STDIN: Final = "-"
+_LOG_HEAD: Final = 16
+"""Bytes by which a file of ``export --proofs`` is known."""
 SHOWN_LINES: Final = 20
 """Maximum number of lines that are printed because their ids are already used: one screen; --skip-invalid writes them
 to a file.
@@ -242,6 +248,9 @@ class ImportOptions:
             help="Workspace for all entries, whatever workspace they name.",
             autocompletion=workspaces,
         ),
+    ] = None
+    public_key: Annotated[
+        str | None, Option("--public-key", help="Of a file of `export --proofs`: the key that must have signed it.")
     ] = None
     source: Annotated[
         str | None,
@@ -350,6 +359,9 @@ def import_command(
     selection = None if options.source is None else _selection(file, options)
     if selection is None:
         _check_file(file, options)
+        if file not in (None, STDIN) and _holds_log(Path(str(file))):
+            show(_import_log(Path(str(file)), where, options), json_output, _print_log)
+            return
     plan = None
     if selection is not None:
         import_plan = Plan.of(selection, options.workspace)
@@ -441,6 +453,97 @@ def _check_file(file: str | None, options: ImportOptions) -> None:
             f"{file} is an archive or one JSON array, not one entry a line: name its format, such as --from chatgpt",
             param_hint="FILE",
         )
+
+
+def _holds_log(file: Path) -> bool:
+    from ....schemas.chain.log_file import is_log
+
+    with file.open("rb") as opened:
+        return is_log(opened.read(_LOG_HEAD))
+
+
+def _import_log(file: Path, where: Where, options: ImportOptions) -> dict[str, Any]:
+    """Take over a workspace with its proofs, if the whole file is sound.
+
+    Raises:
+        VerificationFailed: Names the first lines that are not; nothing is imported.
+    """
+    from ....schemas.chain.log_file import LogFileCheck, log_lines
+
+    report = checked_export(file, options.public_key)
+    if report.count:
+        lines = "; ".join(f"line {found.line}: {found.text}" for found in report.breaks[:_SHOWN])
+        raise VerificationFailed(
+            f"{file} is not what was exported ({counted(report.count, 'break')}): {lines}",
+            hint="nothing was imported; get the file again",
+        )
+    if options.workspace not in (None, report.workspace_id):
+        raise click.BadParameter(f"the file is of the workspace {report.workspace_id}", param_hint="--workspace")
+    if not report.checkpoint:
+        raise VerificationFailed(f"{file} has no checkpoint", hint="export it again: nothing proves its messages")
+    gone = report.erased
+    total: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    proof: dict[str, Any] = {
+        "public_key": report.public_key,
+        "checkpoint": report.checkpoint,
+        "workspace_id": report.workspace_id,
+    }
+    with (
+        client(where, create=True) as journal,
+        file.open("rb") as opened,
+        progress_bar("import", report.messages) as bar,
+    ):
+        batch: list[dict[str, Any]] = []
+        size = 0
+
+        def send(**more: Any) -> Any:
+            answer = journal.import_log(messages=batch, **proof, **more)
+            for name in ("imported", "repeated"):
+                total[name] += getattr(answer, name)
+            left_out.update(answer.left_out)
+            batch.clear()
+            return answer
+
+        for number, message in enumerate(log_lines(opened, LogFileCheck()), 1):
+            if any(first <= message.seq <= last for first, last in gone):
+                total["erased"] += 1
+                continue
+            parts = {"headers": message.block, "body": message.body}
+            encoded = {name: base64.b64encode(value).decode() for name, value in parts.items()}
+            batch.append({"seq": message.seq, "subject": message.subject, **encoded})
+            size += len(message.body) + len(message.block)
+            if len(batch) == BATCH_LINES or size >= REQUEST_BYTES // 2:
+                send()
+                size = 0
+                bar(number)
+        last = send(last=True, erased=format_ranges(gone), imported=total["imported"])
+        if last.erasure_id is not None:
+            total["erased_here"] = wait_erased(journal, report.workspace_id, last.erasure_id)
+    return {
+        "file": str(file),
+        "workspace": report.workspace_id,
+        "public_key": report.public_key,
+        "imported": total["imported"],
+        "repeated": total["repeated"],
+        "erased": total["erased"],
+        "left_out": dict(left_out),
+        "erasure_id": last.erasure_id,
+        "erased_here": total["erased_here"],
+        "recorded_at": last.seq,
+    }
+
+
+def _print_log(report: Mapping[str, Any]) -> None:
+    print(
+        f"imported {report['imported']:,} messages of the workspace {safe(report['workspace'])}, already there "
+        f"{report['repeated']:,}, left out {sum(report['left_out'].values()):,}"
+    )
+    if report["left_out"]:
+        say(f"left out: {_named(report['left_out'])}")
+    if report["erasure_id"]:
+        say(f"erased there since the last import, and now here: {counted(report['erased_here'], 'message')}")
+    say(f"signed by {report['public_key']}; recorded as journal.imported at {report['recorded_at']:,}")
 
 
 def _holds_lines(file: Path) -> bool:

@@ -223,7 +223,7 @@ class Journal:
         self._secrets = secrets or SecretGuard(None)
         self._superseding = superseding
         self._writer = writer
-        self._identities = identities
+        self.identities = identities
         self._clock = clock
         self._recent: OrderedDict[str, _KnownEntry] = OrderedDict()  # a dict's first key is slow to find after deletes
         self._in_hand: dict[str, asyncio.Future[None] | None] = {}  # a future once another append waits for the id
@@ -428,14 +428,14 @@ class Journal:
         recent = self._recent.get(accepted.identity)
         if recent is not None:
             return recent
-        identity = self._identities.find(accepted.workspace_id, accepted.entry_id)
+        identity = self.identities.find(accepted.workspace_id, accepted.entry_id)
         return None if identity is None else _KnownEntry(identity.seq, identity.content.hex())
 
     def _known_all(self, batch: Sequence[Accepted]) -> list[_KnownEntry | None]:
         """``_known`` of each entry; the views are queried once, for ids that are not recent."""
         known = [self._recent.get(accepted.identity) for accepted in batch]
         unknown = [at for at, recent in enumerate(known) if recent is None]
-        identities = self._identities.find_all([(batch[at].workspace_id, batch[at].entry_id) for at in unknown])
+        identities = self.identities.find_all([(batch[at].workspace_id, batch[at].entry_id) for at in unknown])
         for at, identity in zip(unknown, identities, strict=True):
             if identity is not None:
                 known[at] = _KnownEntry(identity.seq, identity.content.hex())

@@ -27,6 +27,7 @@ from .ownership import ALONE, Ownership
 
 if TYPE_CHECKING:
     from .entries.queries import JournalQueries
+    from .node import Node
 
 RUN: Final[ContextVar[str | None]] = ContextVar("crew_journal_run", default=None)
 """The run that a request belongs to, from the header ``Crew-Run``; None if the request names none."""
@@ -106,6 +107,16 @@ Handler = Callable[[Caller, Q], Awaitable[A]]
 
 class Moment(Protocol):
     """What answers as of a past moment."""
+
+    @property
+    def seq(self) -> int:
+        """The sequence of the moment."""
+        ...
+
+    @property
+    def node(self) -> Node:
+        """What use-cases share, over the views of that moment; it records nothing."""
+        ...
 
     @property
     def desk(self) -> Desk:

@@ -7,8 +7,8 @@ sequence and ``visible`` false; a later request can pass the sequence as ``min_s
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, cast
@@ -20,7 +20,7 @@ from ..schemas.core.ports import Embedder, ViewReader
 from ..schemas.models.events import ModelKind
 from ..schemas.settings import MIN_SEQ_WAIT_S, Settings
 from ..schemas.text.analyzer import Analyzer
-from .desk import Caller
+from .desk import Caller, Past
 from .journal.intake.append import DecisionFields, Journal
 from .journal.publishing import Writer
 from .ownership import ALONE, Ownership
@@ -75,6 +75,44 @@ class Embedders(Protocol):
     async def filling(self) -> Mapping[str, Mapping[str, Any]]:
         """Model → status of the reactor that fills it."""
         ...
+
+
+class PastWalk(Protocol):
+    """A view of the past that is folded on, for a request that asks at many moments."""
+
+    @property
+    def seq(self) -> int:
+        """The sequence that it has reached."""
+        ...
+
+    @property
+    def left_out(self) -> int:
+        """Messages that were left out so far."""
+        ...
+
+    async def to(self, seq: int) -> Node:
+        """Fold on to a sequence that is not before the last one; the node there.
+
+        Raises:
+            Unavailable: If an erasure began since the walk was opened.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PastMoments:
+    """The past of a node, for use-cases that compare moments; a past node has none.
+
+    Attributes:
+        at: Opens the views as of a sequence or a time, and keeps them for a while.
+        sequence_of: The sequence that a sequence or time stands for.
+        walk: Opens a view before the first message; takes a workspace, and names of messages in it that are left out
+            with all that was made of them.
+    """
+
+    at: Past
+    sequence_of: Callable[[str], Awaitable[int]]
+    walk: Callable[[str, Sequence[str]], AbstractAsyncContextManager[PastWalk]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,16 @@ _AS_OF: Final = (
     "Answer as of this sequence or this time: from the journal up to there, without what was erased since. Rights are those "
     "of now."
 )
+Moment = Annotated[
+    str,
+    BeforeValidator(_digits),
+    Field(
+        min_length=1,
+        max_length=40,
+        json_schema_extra={"x-fix": 'send a sequence as text, such as "1234", or a time like 2026-11-21T09:30:00Z'},
+    ),
+]
+"""A sequence as text, or an RFC 3339 time."""
 AsOf = Annotated[
     Annotated[str, BeforeValidator(_digits), Field(min_length=1, max_length=40)] | None,
     Field(

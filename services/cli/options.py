@@ -219,9 +219,9 @@ _OPTIONS: Final = {
     "memory_budget_chars": "--budget",
     "memory_walk_depth": "--walk-depth",
 }
-_ARGUMENTS: Final = {"entry_id": "ID", "dst_entry_id": "OTHER_ID", "entry_ids": "[ID]…"}
-_LISTED: Final = "entry_ids"
-"""The one field that is an argument although it may be absent: ids after the required arguments."""
+_ARGUMENTS: Final = {"entry_id": "ID", "dst_entry_id": "OTHER_ID", "entry_ids": "[ID]…", "until": "[UNTIL]"}
+_AFTER_REQUIRED: Final = ("entry_ids", "until")
+"""Fields that are arguments although they may be absent: they stand after the required arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ def completion_of(operation: Operation[Any, Any], name: str) -> Complete | None:
 def is_argument(operation: Operation[Any, Any], name: str) -> bool:
     """Whether a field is an argument of the command; required fields are, with few exceptions."""
     required = operation.request.model_fields[name].is_required()
-    return name == _LISTED or (required and name not in _REQUIRED_OPTIONS)
+    return name in _AFTER_REQUIRED or (required and name not in _REQUIRED_OPTIONS)
 
 
 def option_of(operation: Operation[Any, Any], name: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import unified_diff
 from typing import Annotated, Any, Final
 
 from ...schemas.core.errors import Unavailable
@@ -780,6 +781,84 @@ def _place(rank: int | None) -> str:
     return "-" if rank is None else str(rank + 1)
 
 
+_SIGNS: Final = (("added", "+"), ("changed", "~"), ("ceased", "-"))
+_SHOWN_OF_ITEM: Final = ("summary", "content", "pattern", "rule", "value", "text")
+"""Fields of an item that say what it is, in this order."""
+
+
+def _diff(answer: Mapping[str, Any]) -> None:
+    """A line for each item: `+` for what was added, `~` for what changed, `-` for what ceased and why."""
+    for family in answer["families"]:
+        for part, sign in _SIGNS:
+            for item in family[part]:
+                print(safe(f"{sign} {family['family']} {item['key']}  {_changed_text(item)}".rstrip()))
+    counts = [f"{family['family']} {'/'.join(map(str, family['counts']))}" for family in answer["families"]]
+    of = " ".join(filter(None, (answer["scope"], answer["agent_id"], answer["crew_id"])))
+    say(f"{of}, {answer['since_seq']} to {answer['until_seq']}: added/changed/ceased: {', '.join(counts)}")
+    for erasure in answer["erased"]:
+        say(
+            f"{counted(erasure['messages'], 'message')} erased between, shown at neither moment: {erasure['erasure_id']}"
+        )
+    if answer["truncated"]:
+        say("there are more: raise --limit, or name --kinds")
+
+
+def _changed_text(item: Mapping[str, Any]) -> str:
+    if "before" not in item:
+        by = f" by {item['by']}" if item.get("by") else ""
+        why = f"[{item['why']}{by}] " if "why" in item else ""
+        return why + _item_text(item["item"])
+    before, after = item["before"], item["after"]
+    names = [name for name in after if before.get(name) != after[name]]
+    if names == ["content"]:
+        old, new = before["content"].splitlines(), after["content"].splitlines()
+        lines = [line for line in unified_diff(old, new, lineterm="", n=0) if not line.startswith(("---", "+++", "@@"))]
+        return "; ".join(lines)
+    return "; ".join(f"{name}: {before.get(name)} → {after[name]}" for name in names)
+
+
+def _item_text(item: Mapping[str, Any]) -> str:
+    if "predicate" in item:
+        return f"{item['subject']} {item['predicate']} {item['object']}"
+    text = next((str(item[name]) for name in _SHOWN_OF_ITEM if item.get(name)), str(item.get("reason") or ""))
+    return f"{text} → {item['action']}" if item.get("action") else " ".join(text.split())
+
+
+def _bisect(answer: Mapping[str, Any]) -> None:
+    """The event, its author, and why it matters."""
+    if (event := answer["event"]) is not None:
+        named = event["entry_id"] or (f"of {event['of']}" if event["of"] else "")
+        by = f" by {event['author']}" if event["author"] else ""
+        print(safe(f"{event['seq']}  {event['ts'] or ''}  {event['what']} {named}{by}"))
+        print(safe(f"  {event['summary']}"))
+    by = f" ({answer['by']})" if answer["by"] else ""
+    print(safe(f"{answer['why']}: {answer['because']}{by}"))
+    ranks = f"{_place(answer['rank_before'])} → {_place(answer['rank_after'])}"
+    say(
+        f"rank {ranks}; {counted(answer['past_views'], 'past view')} between {answer['since_seq']} and {answer['until_seq']}"
+    )
+
+
+def _replay(answer: Mapping[str, Any]) -> None:
+    """The recalls whose hits differ, with the hits; then the counts."""
+    for receipt in answer["receipts"]:
+        for change in receipt["differences"]:
+            by = f" by {change['by']}" if change["by"] else ""
+            print(safe(f"{receipt['receipt']} not as recorded: {change['kind']} {change['id']}  {change['why']}{by}"))
+        if receipt["changed"]:
+            print(safe(f"{receipt['receipt']}  {receipt['ts']}  overlap {receipt['overlap']:.2f}  {receipt['query']}"))
+        for hit in receipt["changed"]:
+            sign = "-" if hit["after"] is None else "+" if hit["before"] is None else "~"
+            ranks = f"{_place(hit['before'])} → {_place(hit['after'])}"
+            print(safe(f"  {sign} {hit['kind']} {hit['id']}  {ranks}  {hit['summary']}"))
+    total = counted(answer["total"], "recall")
+    say(f"{total} as of {answer['views']}: {answer['reproduced']} the same as recorded, {answer['changed']} changed")
+    if answer["asked"].get("without"):
+        say(f"{counted(answer['left_out'], 'message')} left out")
+    if answer["changed"]:
+        say(f"mean overlap {answer['overlap']:.3f}")
+
+
 def _who_saw(answer: Mapping[str, Any]) -> None:
     columns = ("receipt", "time", "prompt", "holder", "run", "memories")
     rows = [
@@ -952,6 +1031,9 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "who_saw": _who_saw,
     "notices": _notices,
     "why": _why,
+    "diff": _diff,
+    "bisect": _bisect,
+    "replay": _replay,
     "revoke_token": lambda it: say(f"token {safe(it['token_id'])} is revoked"),
     "nudges": _nudges,
     "workspaces": _workspaces,

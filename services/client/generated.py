@@ -81,7 +81,15 @@ if TYPE_CHECKING:  # a method imports the operations of its family when it is ca
         ProposalExplained,
         ProposalsAnswer,
     )
-    from ...schemas.lineage.operations import LineageAnswer, NoticesAnswer, WhoSawAnswer, WhyAnswer
+    from ...schemas.lineage.operations import (
+        BisectAnswer,
+        DiffAnswer,
+        LineageAnswer,
+        NoticesAnswer,
+        ReplayAnswer,
+        WhoSawAnswer,
+        WhyAnswer,
+    )
     from ...schemas.models.operations import ModelActivated, ModelChange, ModelsAnswer
     from ...schemas.operate.operations import DeadLetterAnswer, DeadLettersAnswer
     from ...schemas.operators.operations import (
@@ -3686,6 +3694,125 @@ class Operations:
 
         return self._operate(NOTICES, locals())
 
+    def diff(
+        self,
+        since: str,
+        *,
+        until: str | None = None,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        scope: Literal["own", "crew_shared", "workspace"] | None = None,
+        kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules", "lessons", "people", "relations"]]
+        | None = None,
+        limit: int = 1000,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> DiffAnswer:
+        """Show what somebody knows at one moment that they did not know at an earlier one, by family.
+
+        Of an agent, a crew or the workspace, what recall can find for it: entries that count, memory documents,
+        live drawers, facts that hold, rules, lessons, what people stated about themselves (for OWNER and ADMIN),
+        and relations between entries (without `similar`). What was erased since is at neither moment.
+
+        Args:
+            since: The earlier moment, a sequence or a time; `0` is before the first message.
+            until: The later moment; now if absent.
+            agent_id: The agent; only for OWNER and ADMIN.
+            crew_id: The crew; only for OWNER and ADMIN.
+            scope: As in recall: `own`, `crew_shared` or `workspace`; if absent, the role and the named agent or
+                crew decide.
+            kinds: The families: entries, documents, drawers, facts, rules, lessons, people, relations (several
+                separated by commas); all if absent.
+            limit: Most items in each list; the counts are of all.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        from ...schemas.lineage.operations import DIFF
+
+        return self._operate(DIFF, locals())
+
+    def bisect(
+        self,
+        query: str,
+        since: str,
+        *,
+        hit: str | None = None,
+        contains: str | None = None,
+        until: str | None = None,
+        k: int = 10,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        scope: Literal["own", "crew_shared", "workspace"] | None = None,
+        recipe: str | None = None,
+        mode: Literal["search", "inject"] = "search",
+        kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules"]] | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> BisectAnswer:
+        """Find the event that brought a hit into the answer to a query, or took it out of it.
+
+        The query is asked as of `since` and as of `until`. If the hit is in one answer alone, the views between
+        them are halved until one event is left. Ages count from `until` everywhere, so that only events make a
+        difference.
+
+        Args:
+            query: The query, as in recall.
+            hit: The id of the hit: of an entry, drawer or fact, or `<owner>/<file>`.
+            contains: A text of the hit instead of its id; case does not count.
+            since: The moment before, a sequence or a time.
+            until: The moment after; now if absent.
+            k: Number of hits.
+            agent_id: The agent; only for OWNER and ADMIN.
+            crew_id: The crew; only for OWNER and ADMIN.
+            scope: As in recall: `own`, `crew_shared` or `workspace`; if absent, the role and the named agent or
+                crew decide.
+            recipe: The recipe, as in recall.
+            mode: As in recall.
+            kinds: As in recall.
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        from ...schemas.lineage.operations import BISECT
+
+        return self._operate(BISECT, locals())
+
+    def replay(
+        self,
+        *,
+        receipts: Sequence[str] = (),
+        latest: int = 50,
+        agent_id: str | None = None,
+        crew_id: str | None = None,
+        without: Sequence[str] = (),
+        recipe: str | None = None,
+        model: str | None = None,
+        policy: Literal["search", "inject"] | None = None,
+        min_seq: int | None = None,
+        workspace_id: str | None = None,
+    ) -> ReplayAnswer:
+        """Run recalls of the past again, unchanged or with something changed, and show which answers differ.
+
+        Each recall is asked as of its own moment, by its own asker. Without a change, every receipt must come out
+        the same. With `model`, recalls are asked from the views of now, because a model has vectors only since it
+        was added.
+
+        Args:
+            receipts: The receipts; the latest if none is named.
+            latest: How many of the latest recalls, if no receipt is named.
+            agent_id: Recalls of this agent only.
+            crew_id: Recalls of agents of this crew only.
+            without: Leave out these messages, and all that was made of them: ids of entries or document writes,
+                `drawer:ID`, `fact:ID`.
+            recipe: Use this recipe.
+            model: Use the vectors of this embedding model.
+            policy: Judge evidence as for a search or for a text that is injected (`mode` of recall).
+            min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        from ...schemas.lineage.operations import REPLAY
+
+        return self._operate(REPLAY, locals())
+
 
 def _awaited(
     method: Callable[Concatenate[Operations, _P], _A],
@@ -3847,3 +3974,6 @@ class AsyncOperations:
     who_saw = _awaited(Operations.who_saw)
     why = _awaited(Operations.why)
     notices = _awaited(Operations.notices)
+    diff = _awaited(Operations.diff)
+    bisect = _awaited(Operations.bisect)
+    replay = _awaited(Operations.replay)

@@ -1,7 +1,7 @@
-"""Shows why a memory or a receipt says what it says, and runs the recall of a receipt again.
+"""Shows why a memory or a receipt says what it says.
 
-Invariants: a token of role AGENT or LEAD sees the messages that it may list, the rules of its crew, and what it was given
-before; other messages are counted, never named. A replay records nothing: no receipt, no use.
+Invariant: a token of role AGENT or LEAD sees the messages that it may list, the rules of its crew, and what it was given
+before; other messages are counted, never named.
 """
 
 from __future__ import annotations
@@ -9,24 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice, zip_longest
-from typing import Any, Final, NamedTuple
-
-import orjson
+from typing import Any, Final
 
 from ...schemas.catalogue import control_payloads
 from ...schemas.core.errors import InvalidQuery, NotFound
 from ...schemas.core.ports import ViewReader
-from ...schemas.core.principal import Principal, Role
+from ...schemas.core.principal import Principal
 from ...schemas.erasure.lineage import VECTOR_OF, named_drawer, named_fact
 from ...schemas.facts.events import FactAsserted
 from ...schemas.learning.events import LessonRecorded, RuleLearned, RuleProposed
 from ...schemas.lineage.events import MemoryGiven
 from ...schemas.lineage.operations import (
     WHY,
-    ChangedHit,
     LineageStep,
-    Replayed,
     WhyAnswer,
     WhyHit,
     WhyMessage,
@@ -36,16 +31,17 @@ from ...schemas.lineage.operations import (
 from ...schemas.lineage.rules import holder_of
 from ...schemas.lineage.tables import ENDINGS, GIVEN, LINEAGE
 from ...schemas.palace.events import DrawerFiled
-from ...schemas.recall.events import AskedRecall, MemorySearched
-from ...schemas.recall.operations import RecallAnswer, RecallRequest, ReceiptRequest
+from ...schemas.recall.events import MemorySearched
+from ...schemas.recall.operations import ReceiptRequest
 from ...schemas.relations.tables import RELATIONS
 from ...schemas.standing.operations import Standing
 from ..desk import Caller
 from ..entries.filters import Visible
 from ..entries.rows import ARCHIVE_SOURCE, SELECT_LIST, StoredEntry, add_marks
 from ..node import Answers, Node
-from ..recall.receipts import DOCUMENT, PREFIX, Receipts, id_of_hit
+from ..recall.receipts import DOCUMENT, PREFIX, Receipts
 from .held import NOW, Writes
+from .replaying import RECEIPT_HINT, ReceiptText, payload_of, replay, texts_of
 from .use_cases import Trace
 
 MOST_DECISIONS: Final = 200
@@ -74,15 +70,14 @@ _KINDS: Final[Mapping[str, str]] = {
     MemorySearched.ENTRY_TYPE: "receipt",
     MemoryGiven.ENTRY_TYPE: "receipt",
 }
-_RECEIPT_HINT: Final = "name the receipt of a recall: `receipt` of its answer"
 
 
 class Whys:
     """The use-case."""
 
     def __init__(self, node: Node) -> None:
+        self._node = node
         self._views = node.views
-        self._recall = node.recall
         self._receipts = node.use(Receipts)
         self._writes = Writes(node.views)
 
@@ -100,8 +95,9 @@ class Whys:
         if not request.replay:
             return answer
         if searched is None:
-            raise InvalidQuery(f"{name[:64]} is not the receipt of a recall", hint=_RECEIPT_HINT, field="name")
-        return answer.model_copy(update={"replay": await self._replay(caller, searched)})
+            raise InvalidQuery(f"{name[:64]} is not the receipt of a recall", hint=RECEIPT_HINT, field="name")
+        replayed = await replay(self._node, caller, searched)
+        return answer.model_copy(update={"replay": replayed})
 
     async def _arrived(self, caller: Caller, receipt: str) -> None:
         """Wait for a receipt that is on its way, as ``receipt`` does."""
@@ -111,13 +107,13 @@ class Whys:
 
     # blocking
 
-    def _why(self, caller: Caller, name: str) -> tuple[WhyAnswer, tuple[StoredEntry, MemorySearched] | None]:
+    def _why(self, caller: Caller, name: str) -> tuple[WhyAnswer, StoredEntry | None]:
         workspace_id, principal = caller.workspace_id, caller.principal
         view_seq = self._views.view_seq(*WHY.views)
         trace = Trace(self._views, workspace_id)
         ids = self._ids(trace, workspace_id, name)
         own = self._entries(workspace_id, _BY_ID, ids)
-        may_read = _MayRead(self._views, principal, workspace_id)
+        may_read = MayRead(self._views, principal, workspace_id)
         may_read.look_at(entry.id for entry in own)
         own = [entry for entry in own if may_read(entry.id)]
         is_receipt = any(_KINDS.get(entry.record["entry_type"]) == "receipt" for entry in own)
@@ -150,20 +146,20 @@ class Whys:
         searched, hits = None, list[WhyHit]()
         asked: dict[str, Any] | None = None
         if is_receipt:
-            asked = _parsed(own[-1])
+            asked = payload_of(own[-1])
             if record["entry_type"] == MemorySearched.ENTRY_TYPE:
-                searched = own[-1], MemorySearched.model_validate(asked)
-            hits = self._hits(trace, workspace_id, may_read, _texts_of(record["entry_type"], asked))
+                searched = own[-1]
+            hits = self._hits(trace, workspace_id, may_read, texts_of(record["entry_type"], asked))
         authors = [message.author for message in messages] + [step.author for step in steps if step.author]
         answer = WhyAnswer(
             name=name,
             kind=DOCUMENT if _is_place(name) else _KINDS.get(record["entry_type"], "entry"),
-            messages=tuple(map(_message, own)),
+            messages=tuple(map(message_of, own)),
             live_priority=record["live_priority"],
             standing=None if record["standing"] is None else Standing.model_validate(record["standing"]),
             made_of=tuple(steps),
             authors=tuple(dict.fromkeys(authors)),
-            decisions=tuple(map(_message, shown_decisions)),
+            decisions=tuple(map(message_of, shown_decisions)),
             relations=tuple(shown_relations),
             asked=asked,
             hits=tuple(hits),
@@ -211,7 +207,7 @@ class Whys:
             for relation, other, weight, state, reason in rows
         ]
 
-    def _hits(self, trace: Trace, workspace_id: str, may_read: _MayRead, texts: Sequence[_ReceiptText]) -> list[WhyHit]:
+    def _hits(self, trace: Trace, workspace_id: str, may_read: MayRead, texts: Sequence[ReceiptText]) -> list[WhyHit]:
         """The hits of a receipt, each with the roots that it was made of."""
         of_places = {
             text.id: self._ids(trace, workspace_id, text.id)
@@ -251,93 +247,8 @@ class Whys:
             )
         return hits
 
-    # the replay
 
-    async def _replay(self, caller: Caller, receipt: tuple[StoredEntry, MemorySearched]) -> Replayed:
-        """Run a recall again as its asker; raises as ``RecallService.answer``."""
-        entry, searched = receipt
-        before = _texts_of(MemorySearched.ENTRY_TYPE, _parsed(entry))
-        asked = searched.asked or _guessed(entry, searched, len(before))
-        principal = _asker(caller, entry, searched, asked)
-        binds = asked.scope is not None or principal.role.administers
-        names = {} if searched.scope == "workspace" or not binds else _bound(searched)
-        request = RecallRequest(
-            query=searched.query,
-            k=asked.k,
-            scope=searched.scope if binds else None,
-            **names,
-            recipe=searched.recipe,
-            walk_depth=asked.walk_depth,
-            mode="inject" if searched.mode == "inject" else "search",
-            asked_at=asked.asked_at,
-            collect=asked.collect,
-            max_tokens=asked.max_tokens,
-            kinds=asked.kinds,
-            workspace_id=caller.workspace_id,
-        )
-        answered = await self._recall.answer(principal, request, now_ms=entry.ts_ms)
-        after = answered.response
-        changed = await asyncio.to_thread(self._changes, caller.workspace_id, searched, before, after)
-        return Replayed(
-            same=not changed,
-            exact=searched.asked is not None,
-            recipe=after.recipe,
-            model=after.model,
-            model_before=searched.model,
-            hits=len(after.hits),
-            changed=tuple(changed),
-        )
-
-    def _changes(
-        self, workspace_id: str, searched: MemorySearched, before: Sequence[_ReceiptText], after: RecallAnswer
-    ) -> list[ChangedHit]:
-        trace = Trace(self._views, workspace_id)
-        old = {text.id: (rank, text) for rank, text in enumerate(before)}
-        new = {id_of_hit(hit): (rank, hit) for rank, hit in enumerate(after.hits)}
-        if list(old) == list(new):
-            return []
-        since = searched.view_seq
-        names = {text.id: _names_of(text) for text in before}
-        left = trace.messages(entry_id for text in before for entry_id in text.made_of)
-        ended: dict[str, tuple[str, str | None]] = {}
-        for name, why, by, seq in trace.rows(_ENDED, {name for some in names.values() for name in some}):
-            if since is None or seq > since:
-                ended[name] = why, by
-        archived = {
-            entry.id for entry in self._entries(workspace_id, _BY_ID, list(left)) if entry.record.get("archived")
-        }
-        model = after.model != searched.model
-        newer = any(since is not None and hit.seq > since for _, hit in new.values() if id_of_hit(hit) not in old)
-        changed = []
-        for hit_id, (rank, text) in old.items():
-            if hit_id in new:
-                continue
-            why, by = next((ended[name] for name in names[hit_id] if name in ended), (None, None))
-            if text.made_of and not any(entry_id in left for entry_id in text.made_of):
-                why, by = "erased", None
-            elif why is None and any(entry_id in archived for entry_id in text.made_of):
-                why = "archived"
-            why = why or ("model" if model else "displaced" if newer else "ranking")
-            changed.append(ChangedHit(id=hit_id, kind=text.kind, before=rank, after=None, why=why, by=by))
-        gone = bool(changed)
-        for hit_id, (rank, hit) in new.items():
-            kind = hit.kind or "entry"
-            if hit_id not in old:
-                is_newer = since is not None and hit.seq > since
-                why = "newer" if is_newer else "model" if model else "moved" if gone else "ranking"
-                changed.append(ChangedHit(id=hit_id, kind=kind, before=None, after=rank, why=why))
-        kept_before = [hit_id for hit_id in old if hit_id in new]
-        kept_after = [hit_id for hit_id in new if hit_id in old]
-        for hit_id, other in zip(kept_before, kept_after, strict=True):
-            if hit_id != other:
-                (was, text), (now, _) = old[hit_id], new[hit_id]
-                changed.append(
-                    ChangedHit(id=hit_id, kind=text.kind, before=was, after=now, why="model" if model else "ranking")
-                )
-        return changed
-
-
-class _MayRead:
+class MayRead:
     """Which messages a token may read; blocking."""
 
     def __init__(self, views: ViewReader, principal: Principal, workspace_id: str) -> None:
@@ -347,6 +258,7 @@ class _MayRead:
         self._known: dict[str, bool] = {}
 
     def __call__(self, entry_id: str) -> bool:
+        """Whether it may read a message that was looked at."""
         return self._known[entry_id]
 
     def look_at(self, entry_ids: Iterable[str]) -> None:
@@ -368,43 +280,7 @@ class _MayRead:
         self._known.update((str(row[0]), True) for row in rows)
 
 
-class _ReceiptText(NamedTuple):
-    """A text that a receipt names."""
-
-    rank: int
-    kind: str
-    id: str
-    made_of: tuple[str, ...]
-    score: float | None
-    confidence: float | None
-
-
-def _texts_of(entry_type: str, payload: Mapping[str, Any]) -> list[_ReceiptText]:
-    """The texts of a receipt in their order."""
-    if entry_type == MemoryGiven.ENTRY_TYPE:
-        given = MemoryGiven.model_validate(payload)
-        return [
-            _ReceiptText(rank, text.kind, text.id, text.entry_ids, None, None) for rank, text in enumerate(given.texts)
-        ]
-    searched = MemorySearched.model_validate(payload)
-    figures = zip_longest(searched.hit_ids, searched.scores, searched.confidences)
-    texts = [
-        _ReceiptText(0, "entry", str(entry_id), (str(entry_id),), score, confidence)
-        for entry_id, score, confidence in islice(figures, len(searched.hit_ids))
-    ]
-    for text in sorted(searched.texts, key=lambda text: text.rank):
-        made_of = () if text.entry_id is None else (text.entry_id,)
-        texts.insert(text.rank, _ReceiptText(0, text.kind, text.id, made_of, text.confidence, text.confidence))
-    texts += [_ReceiptText(0, DOCUMENT, piece, (), None, None) for piece in searched.chunks]
-    return [text._replace(rank=rank) for rank, text in enumerate(texts)]
-
-
-def _names_of(text: _ReceiptText) -> tuple[str, ...]:
-    named = {"drawer": named_drawer, "fact": named_fact}.get(text.kind)
-    return (*text.made_of, text.id) if named is None else (*text.made_of, named(text.id))
-
-
-def _shown_steps(steps: Iterable[LineageStep], ids: Collection[str], may_read: _MayRead) -> list[LineageStep]:
+def _shown_steps(steps: Iterable[LineageStep], ids: Collection[str], may_read: MayRead) -> list[LineageStep]:
     """The steps that are reached by readable messages alone."""
     reached = set(ids)
     shown = []
@@ -415,13 +291,8 @@ def _shown_steps(steps: Iterable[LineageStep], ids: Collection[str], may_read: _
     return shown
 
 
-def _parsed(entry: StoredEntry) -> dict[str, Any]:
-    """The payload; empty if the archive has cut it."""
-    parsed = orjson.loads(orjson.dumps(entry.record["payload"]))
-    return parsed if isinstance(parsed, dict) and "truncated" not in parsed else {}
-
-
-def _message(entry: StoredEntry) -> WhyMessage:
+def message_of(entry: StoredEntry) -> WhyMessage:
+    """An entry or document write as a message of ``why``."""
     record = entry.record
     actor = record["actor_id"] or record["agent_id"]
     return WhyMessage(
@@ -431,7 +302,7 @@ def _message(entry: StoredEntry) -> WhyMessage:
         what=record["entry_type"],
         author=f"{record['actor_type']}:{actor}" if actor else record["actor_type"],
         summary=record["summary"],
-        payload=_parsed(entry) if _is_control(entry) else {},
+        payload=payload_of(entry) if _is_control(entry) else {},
     )
 
 
@@ -452,32 +323,6 @@ def _is_place(name: str) -> bool:
 def _is_for(entry: StoredEntry, principal: Principal) -> bool:
     agent_id = entry.record["agent_id"]
     return principal.role.administers or (agent_id is not None and agent_id == principal.agent_id)
-
-
-def _guessed(entry: StoredEntry, searched: MemorySearched, hits: int) -> AskedRecall:
-    """What a receipt of an older version asked for, as far as it shows that."""
-    agent_id, crew_id = entry.record["agent_id"], entry.record["crew_id"]
-    role = Role.OWNER
-    if agent_id is not None and searched.scope != "workspace":
-        role = Role.LEAD if searched.scope == "crew_shared" and crew_id is not None else Role.AGENT
-    return AskedRecall(role=role, k=max(1, hits))
-
-
-def _asker(caller: Caller, entry: StoredEntry, searched: MemorySearched, asked: AskedRecall) -> Principal:
-    """The token that asked, bound to the workspace of the receipt; it never has more rights than the caller."""
-    if not caller.administers:
-        return caller.principal
-    return Principal(
-        token_id=searched.asked_by or caller.principal.token_id,
-        role=asked.role,
-        workspace_id=caller.workspace_id,
-        crew_id=entry.record["crew_id"],
-        agent_id=entry.record["agent_id"],
-    )
-
-
-def _bound(searched: MemorySearched) -> dict[str, Any]:
-    return {"agent_id": searched.agent_id, "crew_id": searched.crew_id}
 
 
 ANSWERS: Final[Answers] = ((WHY, Whys.why),)

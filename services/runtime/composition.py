@@ -60,7 +60,7 @@ from ..journal.intake.append import Journal
 from ..journal.publishing import Writer
 from ..learning import proposals
 from ..learning import use_cases as learning
-from ..lineage import notices, why
+from ..lineage import bisecting, knowledge, notices, replaying, why
 from ..lineage import use_cases as lineage
 from ..lineage.held import Writes
 from ..lineage.notices import Notices
@@ -148,6 +148,9 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     lineage.ANSWERS,
     notices.ANSWERS,
     why.ANSWERS,
+    knowledge.ANSWERS,
+    bisecting.ANSWERS,
+    replaying.ANSWERS,
     documents.ANSWERS,
     document_reading.ANSWERS,
     block.ANSWERS,

@@ -50,7 +50,7 @@ from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import stream_head
 from ..journal.intake.ingest import Ingest
 from ..journal.publishing import Writer
-from ..node import Node
+from ..node import Node, PastMoments
 from ..operate.backup import backup_records
 from ..operate.history import resident_bytes
 from ..operate.letters import DeadLetters
@@ -380,6 +380,7 @@ class Runtime:
         )
         past = await parts.begin("past_views", PastViews(node, views, embedding, tokens, static_table.current))
         services.desk.past = past.at
+        node.put(PastMoments, PastMoments(past.at, past.sequence_of, past.walk))
         await services.status.gauges()  # reads most views, so that damage is found before the node is announced
         server = await start_http(parts, services, settings)
         if members is not None:

@@ -1,5 +1,8 @@
 """The views as of a past moment: the present stream folded up to a sequence into a file of its own, with a node over it.
 
+A past view stays at its sequence and is kept for a while. A walk is a view that is folded on, from one moment to a later
+one, for a request that asks at many moments.
+
 Invariant: what was erased since is not in a past view, because the stream no longer has it, and because every view is
 dropped when an erasure is announced and when it is completed. A past node records nothing.
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,19 +20,21 @@ from typing import Any, Final, cast
 
 import structlog
 
-from ...consumers.host.bulk import fold_range
-from ...consumers.host.rebuild import beside
-from ...schemas.core.errors import InvalidQuery, NotAllowed
+from ...consumers.feed.messages import RawMessage
+from ...consumers.host.bulk import ReplaySource, fold_range
+from ...consumers.host.rebuild import Fresh, beside
+from ...schemas.core.errors import FoldError, InvalidQuery, NotAllowed, Unavailable
 from ...schemas.core.ports import CommittedBatch, ViewReader
 from ...schemas.core.timestamps import from_ms, parse_ts, to_ms
+from ...schemas.decode import decode
 from ...schemas.entries.tables import ENTRIES
+from ...schemas.erasure.lineage import names_of, sources_of
 from ...schemas.erasure.tables import ERASURE_ROWS
-from ...schemas.settings import Settings
 from ..access.tokens import TokenRegistry
 from ..desk import Desk
 from ..entries.queries import JournalQueries
 from ..journal.intake.append import Journal
-from ..node import Node
+from ..node import Node, PastWalk
 from ..parts import Part, Parts
 from .composition import desk_of, make_node
 from .embedding import Embedding
@@ -60,12 +65,83 @@ class _NothingRecorded:
 class _Kept:
     """A past view and the node over it."""
 
+    seq: int
+    node: Node
     desk: Desk
     queries: JournalQueries
     close: AsyncExitStack
     users: int = 0
     dropped: bool = False
     timer: asyncio.TimerHandle | None = field(default=None)
+
+
+class _LeftOut:
+    """Leaves messages, and all that was made of them, out of a stream that is read once in order.
+
+    Args:
+        workspace_id: The workspace of the messages.
+        names: Names of the messages, as in ``schemas/erasure/lineage``.
+    """
+
+    def __init__(self, workspace_id: str, names: Sequence[str]) -> None:
+        self._workspace_id = workspace_id
+        self._names = set(names)
+        self.wanted = bool(names)
+        self.count = 0
+
+    def over(self, source: ReplaySource) -> ReplaySource:
+        """The source without them."""
+
+        async def read(first_seq: int, last_seq: int) -> AsyncIterator[list[RawMessage]]:
+            async for batch in source(first_seq, last_seq):
+                yield await asyncio.to_thread(self._rest, batch)
+
+        return read
+
+    def _rest(self, batch: list[RawMessage]) -> list[RawMessage]:
+        return [message for message in batch if not self._takes(message)]
+
+    def _takes(self, message: RawMessage) -> bool:
+        try:
+            event = decode(message.seq, message.subject, message.headers, message.data, message.published_ms)
+        except FoldError:
+            return False  # the host parks it
+        if event.workspace_id != self._workspace_id:
+            return False
+        own = names_of(event)
+        if self._names.isdisjoint(own) and self._names.isdisjoint(sources_of(event)):
+            return False
+        self._names.update(own)
+        self.count += 1
+        return True
+
+
+class _Walk:
+    """A view that is folded on; see ``PastWalk``."""
+
+    def __init__(self, past: PastViews, stack: AsyncExitStack, fresh: Fresh, left_out: _LeftOut) -> None:
+        self._past, self._stack, self._fresh, self._left_out = past, stack, fresh, left_out
+        self._moment: datetime | None = None
+        self._node: Node | None = None
+        self.seq = 0
+        self.dropped = False
+
+    @property
+    def left_out(self) -> int:
+        """Messages that were left out so far."""
+        return self._left_out.count
+
+    async def to(self, seq: int) -> Node:
+        """Fold on to a sequence that is not before the last one; the node there."""
+        if self.dropped:
+            raise Unavailable("an erasure began", hint="repeat the request when it is completed")
+        if seq > self.seq:
+            await self._past.fold(self._fresh, self._left_out, seq)
+            self.seq = seq
+        self._moment = await self._past.moment_of(self._fresh)
+        if self._node is None:
+            self._node = await self._past.over(self._stack, self._fresh.store, lambda: self._moment or from_ms(0))
+        return self._node
 
 
 class PastViews(Part):
@@ -93,6 +169,8 @@ class PastViews(Part):
         self._tokens = tokens
         self._static_table = static_table
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._walks: set[_Walk] = set()
+        self._walked = 0
         self._folding = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -149,6 +227,43 @@ class PastViews(Part):
             elif not kept.dropped:
                 kept.timer = asyncio.get_running_loop().call_later(IDLE_S, self._drop, seq)
 
+    @asynccontextmanager
+    async def walk(self, workspace_id: str = "", without: Sequence[str] = ()) -> AsyncIterator[PastWalk]:
+        """A view before the first message, to be folded on.
+
+        Args:
+            workspace_id: The workspace of the messages that are left out.
+            without: Names of messages that are left out with all that was made of them.
+
+        Raises:
+            Unavailable: If the disk is too full for another views file.
+        """
+        live = self._views
+        self._walked += 1
+        name = f"{SCRATCH}-walk-{self._walked}"
+        async with AsyncExitStack() as stack:
+            memory_mb = min(MEMORY_MB, live.memory_mb)
+            fresh = await stack.enter_async_context(beside(live.host, live.host.projections, name, memory_mb))
+            walk = _Walk(self, stack, fresh, _LeftOut(workspace_id, without))
+            self._walks.add(walk)
+            stack.callback(self._walks.discard, walk)
+            yield walk
+
+    async def fold(self, fresh: Fresh, left_out: _LeftOut, seq: int) -> None:
+        """Fold a walk on; one fold at a time, as each takes a core."""
+        source = self._views.source
+        async with self._folding:
+            await fold_range(fresh.host, left_out.over(source) if left_out.wanted else source, seq)
+
+    async def moment_of(self, fresh: Fresh) -> datetime:
+        """The time of the last entry of a view; now if there is none."""
+        [(last_ms,)] = await asyncio.to_thread(fresh.store.rows, _LAST, [])
+        return self._node.clock() if last_ms is None else from_ms(last_ms)
+
+    async def sequence_of(self, moment: str) -> int:
+        """The sequence that a sequence or time stands for; raises as ``at``."""
+        return (await self._sequence(moment))[0]
+
     async def _sequence(self, as_of: str) -> tuple[int, datetime | None]:
         """The sequence, and the time if one was named: the last message before the first entry after it."""
         store = self._views.store
@@ -176,22 +291,20 @@ class PastViews(Part):
         return seq, moment
 
     async def _fold(self, seq: int, moment: datetime | None) -> _Kept:
-        live, settings = self._views, self._node.settings
+        live = self._views
         async with AsyncExitStack() as opening:
             fresh = await opening.enter_async_context(
                 beside(live.host, live.host.projections, f"{SCRATCH}-{seq}", min(MEMORY_MB, live.memory_mb))
             )
             await fold_range(fresh.host, live.source, seq)
-            if moment is None:
-                [(last_ms,)] = await asyncio.to_thread(fresh.store.rows, _LAST, [])
-                moment = self._node.clock() if last_ms is None else from_ms(last_ms)
-            node = await self._over(opening, fresh.store, settings, moment)
-            kept = self._kept[seq] = _Kept(desk_of(node, past=True), node.queries, opening.pop_all())
+            at = await self.moment_of(fresh) if moment is None else moment
+            node = await self.over(opening, fresh.store, lambda: at)
+            kept = self._kept[seq] = _Kept(seq, node, desk_of(node, past=True), node.queries, opening.pop_all())
         return kept
 
-    async def _over(self, stack: AsyncExitStack, views: ViewReader, settings: Settings, moment: datetime) -> Node:
+    async def over(self, stack: AsyncExitStack, views: ViewReader, clock: Callable[[], datetime]) -> Node:
         """A node over past views that records nothing."""
-        nothing = _NothingRecorded()
+        nothing, settings = _NothingRecorded(), self._node.settings
         node = await make_node(
             stack,
             Parts(stack),
@@ -201,7 +314,7 @@ class PastViews(Part):
             settings=settings.model_copy(
                 update={"query_log": False, "hot_index_mb": min(INDEX_MB, settings.hot_index_mb)}
             ),
-            clock=lambda: moment,
+            clock=clock,
             subject_key=self._node.subject_key,
             embedding=self._embedding,
             static_table=self._static_table,
@@ -218,6 +331,8 @@ class PastViews(Part):
             self._loop.call_soon_threadsafe(self._drop_all)
 
     def _drop_all(self) -> None:
+        for walk in self._walks:
+            walk.dropped = True
         for seq in list(self._kept):
             self._drop(seq)
 

@@ -188,7 +188,7 @@ _VALUE: Final = "value"
 _LONGEST_TURN: Final = 20_000
 """Number of characters of a turn that are read; pasted logs are longer."""
 _CLASS: Final = re.compile(r"\{([a-z]+)\}")
-_SEGMENT: Final = re.compile(r"; | [-–—] |: (?!\S*[@\d])|(?<=[.!]) |,? (?:but|aber|mais|pero|sondern) ")
+_SEGMENT: Final = re.compile(r"; | [-–—] |: (?!\S*[@\d]|that|das |c['’]|eso )|(?<=[.!]) |,? (?:but|aber|mais|pero|sondern) ")
 _COMMA: Final = re.compile(r", ")
 _BACKWARD: Final = re.compile(r"(?:that|this|which|das|dies|c['’]|ça|eso|esto|ever\b|period|(?:always|immer|toujours|siempre)$)", re.IGNORECASE)
 _CONDITION: Final = re.compile(r"(?:if|when|unless|wenn|falls|si|cuando|quand)\b", re.IGNORECASE)
@@ -399,7 +399,7 @@ def _of_clauses(statement: str, found: Mapping[str, str]) -> Iterator[tuple[str,
         ]
         if not stated_here and len(own) == len(clauses) > 1 and (key := _key_of(segment)) is not None:
             stated_here = [] if _holds(segment, found, key) else [(key, segment)]
-        if len(stated_here) == 1 and len(own) == len(clauses) and not words.ended.search(segment):
+        if len({key for key, _ in stated_here}) == 1 and len(own) == len(clauses) and not words.ended.search(segment):
             stated_here = [(stated_here[0][0], segment)]
         for key, clause in stated_here:
             value = clause.strip().strip(".!?,:;- ")

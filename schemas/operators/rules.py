@@ -399,7 +399,12 @@ def _of_clauses(statement: str, found: Mapping[str, str]) -> Iterator[tuple[str,
         ]
         if not stated_here and len(own) == len(clauses) > 1 and (key := _key_of(segment)) is not None:
             stated_here = [] if _holds(segment, found, key) else [(key, segment)]
-        if len({key for key, _ in stated_here}) == 1 and len(own) == len(clauses) and not words.ended.search(segment):
+        apart = [clause for clause in clauses if clause not in {stating for _, stating in stated_here}]
+        if (
+            len({key for key, _ in stated_here}) == 1
+            and len(own) == len(clauses)
+            and not any(words.ended.search(_plain(clause)) for clause in apart)
+        ):
             stated_here = [(stated_here[0][0], segment)]
         for key, clause in stated_here:
             value = clause.strip().strip(".!?,:;- ")
@@ -470,7 +475,7 @@ def _is_disclaimed(sentence: str, match: re.Match[str], key: str) -> bool:
     begin = starts[-1] if starts else 0
     ending = _CLAUSE.search(sentence, end)
     clause = sentence[begin : ending.start() if ending else len(sentence)]
-    if any(pattern.search(clause) for pattern in patterns.passing):
+    if any(pattern.search(clause) for pattern in (*patterns.passing, *_clause_words().others)):
         return True
     scope = sentence[begin:end] if key in _CONDITIONED else sentence[:end]
     return any(pattern.search(scope) for pattern in patterns.conditions)

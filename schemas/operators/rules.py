@@ -187,6 +187,16 @@ _FROM: Final = "from"
 _VALUE: Final = "value"
 _LONGEST_TURN: Final = 20_000
 """Number of characters of a turn that are read; pasted logs are longer."""
+_CLASS: Final = re.compile(r"\{([a-z]+)\}")
+_SEGMENT: Final = re.compile(r"; | [-–—] |: (?!\S*[@\d]|that|das |c['’]|eso )|(?<=[.!]) |,? (?:but|aber|mais|pero|sondern) ")
+_COMMA: Final = re.compile(r", ")
+_BACKWARD: Final = re.compile(r"(?:that|this|which|das|dies|c['’]|ça|eso|esto|ever\b|period|(?:always|immer|toujours|siempre)$)", re.IGNORECASE)
+_CONDITION: Final = re.compile(r"(?:if|when|unless|wenn|falls|si|cuando|quand)\b", re.IGNORECASE)
+_WITH_SUBJECT: Final = frozenset({"constraint", "process"})
+"""Keys whose value is not understood without the subject of its clause: "wills never get emailed"."""
+_PRONOUNS: Final = re.compile(r"(?:(?:\w{1,4}|please|always|never|bitte|immer|siempre|toujours|nous|also)[ ,'’]+)*", re.IGNORECASE)
+_BESIDE: Final = {"tooling": _WORK, "language": frozenset({"prefers"})}
+_CLAUSE_LEAST_CHARS: Final = 6
 _PLACEHOLDERS: Final = ("often", "place", "language", "job", "tool", "record", "notieren")
 
 
@@ -281,7 +291,9 @@ def changes_in(turns: Iterable[OwnTurn]) -> Iterator[StatementEnd]:
                     yield StatementEnd(turn.seq, naming=match[_VALUE].strip())
         if any(patterns.changed.search(sentence) for sentence in sentences):
             for sentence in sentences:
-                yield from (StatementEnd(turn.seq, key=proposed.key) for proposed in _in_sentence(sentence))
+                for proposed in _in_sentence(sentence):
+                    if isinstance(stated(proposed, (turn,)), StatedFact):
+                        yield StatementEnd(turn.seq, key=proposed.key)
 
 
 def current(facts: Iterable[StatedFact], changes: Iterable[StatementEnd]) -> tuple[StatedFact, ...]:
@@ -311,7 +323,7 @@ def _statements(sentence: str) -> Iterator[Proposed]:
     patterns = _patterns()
     if not sentence or len(sentence) > QUOTE_CHARS or sentence.endswith("?"):
         return
-    if any(pattern.search(sentence) for pattern in patterns.uncertain):
+    if any(pattern.search(sentence) for pattern in (*patterns.uncertain, *_clause_words().jest)):
         return
     statement = patterns.openers.sub("", sentence)
     found: dict[str, str] = {}
@@ -323,10 +335,127 @@ def _statements(sentence: str) -> Iterator[Proposed]:
             if value := _value(statement, match):
                 found.setdefault(key, value)
                 break
-    tool = found.get("tooling")
+    for key in _WITH_SUBJECT & found.keys():
+        found[key] = _with_subject(statement, found[key])
+    for key, clause in _of_clauses(statement, found):
+        found.setdefault(key, clause)
+    tool, language = found.get("tooling"), found.get("language", "")
+    if "prefers" in found and found["prefers"] in language:
+        del found["prefers"]
     for key, value in found.items():
         if tool is None or tool not in value or key not in _WORK:  # "we plan sessions in Obsidian" names the tool alone
             yield Proposed(key, value, sentence)
+
+
+@dataclass(frozen=True, slots=True)
+class _ClauseWords:
+    """The compiled file ``clause_words.toml``; a way is what must be found in a clause, and what must not."""
+
+    ways: tuple[tuple[str, tuple[tuple[re.Pattern[str], ...], tuple[re.Pattern[str], ...]]], ...]
+    others: tuple[re.Pattern[str], ...]
+    jest: tuple[re.Pattern[str], ...]
+    past: tuple[re.Pattern[str], ...]
+    ended: re.Pattern[str]
+
+
+@cache
+def _clause_words() -> _ClauseWords:
+    file = tomllib.loads(resources.files(__package__).joinpath("clause_words.toml").read_text("utf-8"))
+    classes = {name: f"(?:{'|'.join(words)})" for name, words in file["classes"].items()}
+
+    def compiled(pattern: str) -> re.Pattern[str]:
+        while (filled := _CLASS.sub(lambda match: classes[match[1]], pattern)) != pattern:
+            pattern = filled
+        return re.compile(pattern, re.IGNORECASE)
+
+    ways = tuple(
+        (
+            key,
+            (
+                tuple(compiled(text) for text in way if not text.startswith("!")),
+                tuple(compiled(text[1:]) for text in way if text.startswith("!")),
+            ),
+        )
+        for key, of_key in file["clauses"].items()
+        for way in of_key
+    )
+    guards = {name: tuple(compiled(text) for text in texts) for name, texts in file["guards"].items()}
+    return _ClauseWords(ways, ended=compiled(file["ended"]), **guards)
+
+
+def _of_clauses(statement: str, found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Key and clause of what the clauses of a statement state, besides what was found by patterns.
+
+    A clause is read by itself; if none states anything, all clauses of a segment together, unless some are about others.
+    """
+    words, patterns = _clause_words(), _patterns()
+    if any(pattern.search(statement) for pattern in patterns.reported) or patterns.attributed.search(statement):
+        return
+    for segment in _SEGMENT.split(statement):
+        clauses = _joined(_COMMA.split(segment))
+        own = [clause for clause in clauses if not any(guard.search(_plain(clause)) for guard in words.others)]
+        stated_here = [
+            (key, clause) for clause in own if (key := _key_of(clause)) is not None and not _holds(clause, found, key)
+        ]
+        if not stated_here and len(own) == len(clauses) > 1 and (key := _key_of(segment)) is not None:
+            stated_here = [] if _holds(segment, found, key) else [(key, segment)]
+        apart = [clause for clause in clauses if clause not in {stating for _, stating in stated_here}]
+        if (
+            len({key for key, _ in stated_here}) == 1
+            and len(own) == len(clauses)
+            and not any(words.ended.search(_plain(clause)) for clause in apart)
+        ):
+            stated_here = [(stated_here[0][0], segment)]
+        for key, clause in stated_here:
+            value = clause.strip().strip(".!?,:;- ")
+            if len(value) <= VALUE_CHARS:
+                yield key, value
+
+
+def _with_subject(statement: str, value: str) -> str:
+    """The value from the beginning of its clause on, if more than short words, such as pronouns, precede it there."""
+    starts = [0, *(boundary.end() for boundary in _CLAUSE.finditer(statement))]
+    begin = statement.find(value)
+    start = max((position for position in starts if position <= begin), default=begin)
+    longer = statement[start : begin + len(value)]
+    return value if _PRONOUNS.fullmatch(statement[start:begin]) or len(longer) > VALUE_CHARS else longer
+
+
+def _joined(clauses: Sequence[str]) -> list[str]:
+    """The clauses, one that begins with a word for the clause before it ("that's the law") together with that one."""
+    joined: list[str] = []
+    for clause in clauses:
+        if joined and _BACKWARD.match(clause):
+            joined[-1] = f"{joined[-1]}, {clause}"
+        else:
+            joined.append(clause)
+    return joined
+
+
+def _holds(clause: str, found: Mapping[str, str], key: str) -> bool:
+    """Whether patterns found another fact in the clause; a tool is named beside work, a language beside a preference."""
+    rivals = found.items() if key not in _BESIDE else ((of, value) for of, value in found.items() if of not in _BESIDE[key])
+    return any(value in clause for _, value in rivals)
+
+
+def _plain(clause: str) -> str:
+    return clause.replace("’", "'").strip()
+
+
+def _key_of(clause: str) -> str | None:
+    """The key that a clause states; the first way of ``clause_words.toml`` decides."""
+    plain = _plain(clause).rstrip(".!")
+    words = _clause_words()
+    if len(plain) < _CLAUSE_LEAST_CHARS or any(guard.search(plain) for guard in words.past):
+        return None
+    for key, (needed, barred) in words.ways:
+        if (
+            all(pattern.search(plain) for pattern in needed)
+            and not any(pattern.search(plain) for pattern in barred)
+            and not (key not in _CONDITIONED and _CONDITION.match(plain))
+        ):
+            return key
+    return None
 
 
 def _is_disclaimed(sentence: str, match: re.Match[str], key: str) -> bool:
@@ -346,7 +475,7 @@ def _is_disclaimed(sentence: str, match: re.Match[str], key: str) -> bool:
     begin = starts[-1] if starts else 0
     ending = _CLAUSE.search(sentence, end)
     clause = sentence[begin : ending.start() if ending else len(sentence)]
-    if any(pattern.search(clause) for pattern in patterns.passing):
+    if any(pattern.search(clause) for pattern in (*patterns.passing, *_clause_words().others)):
         return True
     scope = sentence[begin:end] if key in _CONDITIONED else sentence[:end]
     return any(pattern.search(scope) for pattern in patterns.conditions)

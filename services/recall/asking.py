@@ -21,6 +21,7 @@ from ...schemas.recall.questions import (
     QueryKind,
     asked_kind,
     asks_for_all,
+    asks_for_summary,
     asks_nothing,
     is_question,
     parts_of,
@@ -136,6 +137,11 @@ class Query:
     def asks_for_all(self) -> bool:
         """Whether many entries answer the question together."""
         return asks_for_all(self.text)
+
+    @cached_property
+    def sums_up(self) -> bool:
+        """Whether the question asks for a summary."""
+        return asks_for_summary(self.text)
 
     @cached_property
     def kind(self) -> AnswerKind | None:

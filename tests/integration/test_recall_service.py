@@ -70,7 +70,7 @@ async def test_hits_read_the_same_from_memory_and_from_the_views(tmp_path, recor
 
 
 async def test_a_collection_has_lines_within_the_budget_in_order_of_time(tmp_path):
-    """Lists and totals need many entries: more than 50, as short lines, the oldest first, and no more than fit."""
+    """Lists and totals need many entries: more than 50, the further ones as shorter lines, the oldest first, as fit."""
     async with recalling(tmp_path) as at_work:
         long = " ".join(["the parser broke on host", *[f"n{at}" for at in range(200)]])
         texts = [f"{long} and number {at} came back" for at in range(80)]
@@ -81,6 +81,7 @@ async def test_a_collection_has_lines_within_the_budget_in_order_of_time(tmp_pat
         assert 50 < len(answer.hits) <= 80
         assert [hit.ts for hit in answer.hits] == sorted(hit.ts for hit in answer.hits)
         assert all(len(hit.summary) <= 163 and "parser" in hit.summary and hit.payload == {} for hit in answer.hits)
+        assert sorted(len(hit.summary) > 103 for hit in answer.hits) == [False] * (len(answer.hits) - 50) + [True] * 50
         few = await at_work.recall(query="how many times did the parser break?", collect=True, max_tokens=400)
         assert 0 < len(few.hits) <= 10
         assert {hit.entry_id for hit in few.hits} <= {hit.entry_id for hit in answer.hits}

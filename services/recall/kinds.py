@@ -421,8 +421,8 @@ def _cut(line: str, weights: Mapping[int, float], analyzer: Analyzer, chars: int
 COLLECTED_CHARS: Final = 160
 FULL_LINES: Final = 50
 FURTHER_CHARS: Final = 100
-"""Characters of the first lines, how many these are, and characters of the others. Of the texts that answer questions with at
-least four, 100 lines of 160 characters hold .796 (LifeBench), .733 (LoCoMo) and .716 (BEAM), these .823, .811 and .823
+"""Characters of the first lines, how many these are, and characters of the others. Of the texts that answer questions with
+at least four, 100 lines of 160 characters hold .796 (LifeBench), .733 (LoCoMo) and .716 (BEAM), these .823, .811 and .823
 (docs/adr/0025)."""
 CHARS_A_TOKEN: Final = 4
 

@@ -117,6 +117,6 @@ def test_a_summary_is_about_both_sides_and_prefers_no_speaker():
     summed = CONVERSATIONAL.for_query(QueryKind.ASKS, 30, sums_up=True).turns
     assert summed is not None
     assert (summed.user, summed.first_person, summed.instruction) == (0.0, 0.0, 0.0)
-    for text in ("Can you summarize my progress?", "Fass unser Gespräch zusammen", "Résume nos échanges", "总结一下我们的讨论"):
+    for text in ("Can you summarize my progress?", "Fass unser Gespräch zusammen", "Résume nos échanges", "总结一下"):
         assert query_of(text, ANALYZER, None, None, None).sums_up, text
     assert not query_of("Please resume the run", ANALYZER, None, None, None).sums_up

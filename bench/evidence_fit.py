@@ -42,7 +42,7 @@ CALIBRATIONS: Final = PROJECT / "services" / "recall" / "calibrations.json"
 FOREIGN: Final = 0.5
 """Weight of a turn that was found for a foreign question: most questions that are asked have an answer."""
 RIDGE: Final = 3.0
-SILENCED: Final = 0.04
+SILENCED: Final = 0.05
 """Share of the questions that recall answers which ``inject`` may leave without an answer, on the conversations left out."""
 TURNS: Final = 3.3
 """Turns an own question gets in the mean, in ``inject``."""

@@ -168,6 +168,7 @@ def query_of(
     *,
     day: int | None = None,
     queries: Vectors | None = None,
+    also: Mapping[str, str] | None = None,
 ) -> Query:
     """Build the query.
 
@@ -179,6 +180,7 @@ def query_of(
         table: The static table, or None.
         day: The day of the question, days since 1970-01-01 (UTC); None to ignore relative dates.
         queries: (d,) float32 mean vector of all sorts of queries under the vector's model; None if it was not measured.
+        also: Folded word → the folded word of the text for which it is looked up as well.
     """
     kind = told_by(text)
     parts = parts_of(text) if kind is QueryKind.QUOTES else [(text, True)]
@@ -205,6 +207,8 @@ def query_of(
             forms |= dict.fromkeys(analyzer.keys_of([bare]), key)
     if language:
         forms |= zip(analyzer.foreign_keys(words, language), (key for _, key in keyed), strict=True)
+    if also:
+        forms |= zip(analyzer.keys_of(list(also)), analyzer.keys_of(list(also.values())), strict=True)
     terms = [term for term in dict.fromkeys(terms) if term][:MAX_QUERY_TERMS]
     pieces = [
         (piece, key, 1.0 if is_quoted else AROUND_QUOTED)

@@ -43,8 +43,8 @@ FOREIGN: Final = 0.5
 """Weight of a turn that was found for a foreign question: most questions that are asked have an answer."""
 RIDGE: Final = 3.0
 SILENCED: Final = 0.05
-"""Share of the questions that recall answers which ``inject`` may leave without an answer, on the conversations left out. There,
-.04, .05 and .06 leave .69, .72 and .73 of the foreign questions silent, at a recall of .702, .700 and .693
+"""Share of the questions that recall answers which ``inject`` may leave without an answer, on the conversations left out.
+There, .04, .05 and .06 leave .69, .72 and .73 of the foreign questions silent, at a recall of .702, .700 and .693
 (docs/evidence.md)."""
 TURNS: Final = 3.3
 """Turns an own question gets in the mean, in ``inject``."""

@@ -36,7 +36,7 @@ from crew_journal.services.index.entry_index import HotIndex
 from crew_journal.services.recall.asking import Query
 from crew_journal.services.recall.calibration import known_calibration
 from crew_journal.services.recall.evidence import judged, names_in
-from crew_journal.services.recall.kinds import COLLECTED_CHARS
+from crew_journal.services.recall.kinds import line_chars
 from crew_journal.services.recall.recipes import RECIPES, Recipe, default_recipe
 from crew_journal.services.recall.search import search, searched
 
@@ -218,10 +218,10 @@ def tokens_of_text(text: str) -> float:
 
 
 def within(texts: Mapping[str, str], ranked: Iterable[str]) -> Iterator[str]:
-    """The first hits that fit into ``TOKENS`` as lines of ``COLLECTED_CHARS``."""
+    """The first hits that fit into ``TOKENS`` as lines of a collection."""
     used = 0.0
-    for name in ranked:
-        used += tokens_of_text(texts[name][:COLLECTED_CHARS])
+    for place, name in enumerate(ranked):
+        used += tokens_of_text(texts[name][: line_chars(place)])
         if used > TOKENS:
             return
         yield name

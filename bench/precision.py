@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from bench.evidence_data import LOCOMO, SHARED, VEHICLE, cases, conversations, record_of, situations
-from bench.evidence_fit import KINDS, Held, floor_of, gate_of, left_out, recall_kept
+from bench.evidence_fit import KINDS, SILENCED, Held, floor_of, gate_of, left_out, recall_kept
 from bench.figures import Report, at_least, at_most, say
 from bench.precision_beliefs import beliefs
 from bench.quality_index import ANALYZER, Asked, K, Set, embedded_set, index_of, lines_of, own, recorded
@@ -42,7 +42,7 @@ WANTED: Final = {
 }
 """Kind → recall that is wanted in ``inject`` and, of the first five, in ``search``."""
 DEEP: Final = 50
-SHARES: Final = (0.01, 0.02, 0.03, 0.04, 0.06, 0.1)
+SHARES: Final = (0.01, 0.02, 0.03, 0.04, SILENCED, 0.06, 0.1)
 PUBLISHED: Final = {
     "the benchmark's vendor": (1.00, 1.00),
     "files read by a model": (0.47, 0.91),
@@ -82,7 +82,7 @@ def _silence(report: Report, held: Sequence[Held]) -> None:
     foreign = np.array([item.best for item in held if not item.case.own])
     for share in SHARES:
         note = f"{share:.0%} of the own questions that recall answers get nothing; gate by the conversation left out"
-        target = at_least(0.72) if share == 0.04 else None
+        target = at_least(0.72) if share == SILENCED else None
         report.figure(
             f"foreign questions that get nothing, at {share:.0%}",
             (foreign < gate_of(held, share)).mean(),

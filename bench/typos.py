@@ -1,7 +1,8 @@
-"""What a typing error in a question costs the lexical arm, and how much of it recall gets back.
+"""What a typing error in a question costs the lexical arm, and another form of a name every arm; what recall gets back.
 
 Each question of the development conversations gets one error, drawn by a seed, in its longest word: a letter left out, one
-more, another one, or two swapped, never the first. ``../shared/data/locomo_dev`` is said plainly when absent.
+more, another one, or two swapped, never the first. Then the speakers' names are misspelt, cut to their first half, or
+replaced by a name that one turn states to be theirs. ``../shared/data/locomo_dev`` is said plainly when absent.
 """
 
 from __future__ import annotations
@@ -9,18 +10,25 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
+from bench.evaluations import returned
+from bench.evidence_data import record_of
 from bench.figures import Report, say
 from bench.quality import LOCOMO, PROJECT
-from bench.quality_index import ANALYZER, Asked, K, Set, index_of, lines_of, own, rankings, recorded
+from bench.quality_index import ANALYZER, Asked, K, Set, embedded_set, index_of, lines_of, own, rankings, recorded
+from crew_journal.schemas.core.envelope import EntryRecorded
 from crew_journal.schemas.text.analyzer import STOP_WORDS
+from crew_journal.schemas.text.names import LEAST_MISSPELT, LEAST_SHORTENED, LEAST_TWICE
 from crew_journal.schemas.text.word_forms import PLAIN
+from crew_journal.services.cli.exam import cluster_bootstrap, recall_at
 from crew_journal.services.index.entry_index import HotIndex
 from crew_journal.services.recall.asking import Query, query_of
+from crew_journal.services.recall.naming import NamedQuery, unknown_names, with_known_names
 from crew_journal.services.recall.recipes import LEXICAL
 
 SEED: Final = 7
@@ -49,7 +57,73 @@ async def run(quick: bool, folder: Path) -> Report:
     report.baseline("lexical, no typing errors", _recall(index, journal, plain), "recall@10")
     report.baseline("lexical, one typing error, exact words only", _recall(index, journal, exact), "recall@10")
     report.figure("lexical, one typing error", _recall(index, journal, wrong), "recall@10")
+    if not quick:
+        for name, form in FORMS.items():
+            await _with_names(report, path, questions, name, form)
     return report
+
+
+OTHER_NAMES: Final = ("Tazu", "Wendolo", "Pikka", "Odrun", "Vexa", "Kirbo")
+STATED: Final = (
+    "{other} is what everybody calls {name}.",
+    "Everybody calls {name} {other}.",
+    "{name} goes by {other}.",
+)
+Form = Callable[[str, random.Random], str]
+FORMS: Final[Mapping[str, Form | None]] = {
+    "one letter wrong": lambda name, chance: _with_error(name, chance) if len(name) >= LEAST_MISSPELT else name,
+    "two letters wrong": lambda name, chance: (
+        _with_error(_with_error(name, chance), chance) if len(name) >= LEAST_TWICE else name
+    ),
+    "first half": lambda name, _: name[: max(LEAST_SHORTENED, len(name) // 2)],
+    "another name, stated once": None,
+}
+"""What takes the place of a speaker's name; None for one that a turn states."""
+
+
+async def _with_names(report: Report, path: Path, questions: Sequence[Asked], name: str, form: Form | None) -> None:
+    """Recall by default with names in another form, as asked and with the names that the memory has."""
+    records, chance = lines_of(path / "journal.jsonl"), random.Random(SEED)
+    others: dict[str, str] = {}
+    for record in [*records]:
+        speaker = str(record["actor_id"])
+        if speaker not in others:
+            at = len(others)
+            others[speaker] = OTHER_NAMES[at % len(OTHER_NAMES)]
+            text = STATED[at % len(STATED)].format(name=speaker, other=others[speaker])
+            stated = {**record, "id": f"stated-{at}", "actor_id": "guest", "trace_id": "stated", "summary": text}
+            records = records if form else [stated, *records]
+
+    def renamed(match: re.Match[str]) -> str:
+        return others[match[0]] if form is None else form(match[0], chance)
+
+    speakers = re.compile(rf"\b(?:{'|'.join(others)})\b")
+    texts = [speakers.sub(renamed, question.text) for question in questions]
+    events = recorded(records, "names")
+    index = index_of(await embedded_set(events, []))
+    called = [_called(index, events, question, text) for question, text in zip(questions, texts, strict=True)]
+    recalls = []
+    for asked in (texts, [query.text for query in called]):
+        asking = [replace(question, text=text) for question, text in zip(questions, asked, strict=True)]
+        journal = await embedded_set(events, asking)
+        ids = [
+            returned(index, journal, question, query, "search", K)
+            for question, query in zip(asking, journal.queries, strict=True)
+        ]
+        recalls.append([recall_at(found, question.relevant, K) for found, question in zip(ids, asking, strict=True)])
+    gains = [after - before for before, after in zip(*recalls, strict=True)]
+    interval = cluster_bootstrap(gains, [str(at) for at in range(len(gains))])
+    assert interval is not None
+    report.baseline(f"names, {name}, as asked", fmean(recalls[0]), "recall@10")
+    note = f"gain {interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+    report.figure(f"names, {name}", fmean(recalls[1]), "recall@10", None, note)
+
+
+def _called(index: HotIndex, events: Sequence[EntryRecorded], question: Asked, text: str) -> NamedQuery:
+    scoped = index.scoped(question.scope)
+    names = unknown_names(index, scoped, text, ANALYZER)
+    stating = {doc: record_of(events[doc]) for name in names for doc in name.stating}
+    return with_known_names(index, scoped, text, names, stating, {}, ANALYZER)
 
 
 def mistyped(question: str, chance: random.Random) -> str:

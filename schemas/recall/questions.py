@@ -50,6 +50,7 @@ class _PromptWords:
     kinds: tuple[tuple[AnswerKind, re.Pattern[str]], ...]
     all: re.Pattern[str]
     many: re.Pattern[str]
+    summary: re.Pattern[str]
 
 
 @cache
@@ -67,6 +68,7 @@ def _words() -> _PromptWords:
         tuple((kind, re.compile(fold(data[name]))) for kind, name in patterns),
         re.compile(fold(data["all"])),
         re.compile(fold(data["many"])),
+        re.compile(fold(data["summary"])),
     )
 
 
@@ -106,6 +108,11 @@ def asked_kind(question: str) -> AnswerKind | None:
 def asks_for_all(question: str) -> bool:
     """Whether a question needs many entries for its answer: it asks for a total, for all items, or whether a goal is met."""
     return _words().all.search(fold(question)) is not None
+
+
+def asks_for_summary(question: str) -> bool:
+    """Whether a question asks for a summary or an overview."""
+    return _words().summary.search(fold(question)) is not None
 
 
 def collects(question: str) -> bool:

@@ -187,7 +187,7 @@ class Operations:
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
-            collect: For lists, totals, orders and summaries: as many hits as fit into max_tokens, at most 100,
+            collect: For lists, totals, orders and summaries: as many hits as fit into max_tokens, at most 130,
                 each as a line around what answers and without its payload, the oldest first. k and walk_depth do not
                 count.
             max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.
@@ -244,7 +244,7 @@ class Operations:
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
-            collect: For lists, totals, orders and summaries: as many hits as fit into max_tokens, at most 100,
+            collect: For lists, totals, orders and summaries: as many hits as fit into max_tokens, at most 130,
                 each as a line around what answers and without its payload, the oldest first. k and walk_depth do not
                 count.
             max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.
@@ -302,7 +302,7 @@ class Operations:
             explain: Return each arm's rank and score and each rule's share.
             asked_at: RFC 3339 time of the question, from which "yesterday" or "last week" count (by UTC days);
                 now if absent, "unknown" if not known.
-            collect: For lists, totals, orders and summaries: as many hits as fit into max_tokens, at most 100,
+            collect: For lists, totals, orders and summaries: as many hits as fit into max_tokens, at most 130,
                 each as a line around what answers and without its payload, the oldest first. k and walk_depth do not
                 count.
             max_tokens: Tokens of the texts of the hits, with collect; 4000 if absent.

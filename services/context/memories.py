@@ -353,7 +353,8 @@ class Memories:
         if many:
             weights = dict.fromkeys(self._terms(query.query), 1.0)
             hits = tuple(
-                hit.model_copy(update={"summary": line_of(hit.summary, weights, self._analyzer)}) for hit in hits
+                hit.model_copy(update={"summary": line_of(hit.summary, weights, self._analyzer, place)})
+                for place, hit in enumerate(hits)
             )
         return list(_of_hits(hits, answered.near, query.now_ms)), answered.response
 

@@ -220,6 +220,13 @@ class SpeakerNames:
         self._learn()
         return frozenset(word for word in words if not speakers.isdisjoint(self._by_word.get(word, ())))
 
+    def first_words(self, speakers: Collection[int]) -> Iterator[str]:
+        """The first word of the name of each speaker in scope, folded."""
+        self._learn()
+        for word, named in self._by_first_word.items():
+            if any(code in speakers for _, code in named):
+                yield word
+
     def _learn(self) -> None:
         if self._seen == len(self._actors):
             return

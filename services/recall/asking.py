@@ -21,6 +21,7 @@ from ...schemas.recall.questions import (
     QueryKind,
     asked_kind,
     asks_for_all,
+    asks_for_summary,
     asks_nothing,
     is_question,
     parts_of,
@@ -138,6 +139,11 @@ class Query:
         return asks_for_all(self.text)
 
     @cached_property
+    def sums_up(self) -> bool:
+        """Whether the question asks for a summary."""
+        return asks_for_summary(self.text)
+
+    @cached_property
     def kind(self) -> AnswerKind | None:
         """The kind of answer that the question asks for; None if any will do."""
         return asked_kind(self.text)
@@ -162,6 +168,7 @@ def query_of(
     *,
     day: int | None = None,
     queries: Vectors | None = None,
+    also: Mapping[str, str] | None = None,
 ) -> Query:
     """Build the query.
 
@@ -173,6 +180,7 @@ def query_of(
         table: The static table, or None.
         day: The day of the question, days since 1970-01-01 (UTC); None to ignore relative dates.
         queries: (d,) float32 mean vector of all sorts of queries under the vector's model; None if it was not measured.
+        also: Folded word → the folded word of the text for which it is looked up as well.
     """
     kind = told_by(text)
     parts = parts_of(text) if kind is QueryKind.QUOTES else [(text, True)]
@@ -199,6 +207,8 @@ def query_of(
             forms |= dict.fromkeys(analyzer.keys_of([bare]), key)
     if language:
         forms |= zip(analyzer.foreign_keys(words, language), (key for _, key in keyed), strict=True)
+    if also:
+        forms |= zip(analyzer.keys_of(list(also)), analyzer.keys_of(list(also.values())), strict=True)
     terms = [term for term in dict.fromkeys(terms) if term][:MAX_QUERY_TERMS]
     pieces = [
         (piece, key, 1.0 if is_quoted else AROUND_QUOTED)

@@ -419,8 +419,11 @@ def _cut(line: str, weights: Mapping[int, float], analyzer: Analyzer, chars: int
 
 
 COLLECTED_CHARS: Final = 160
-"""Characters of a line. Of the texts that answer questions with at least four, lines of 300 within 4,000 tokens hold .746
-(LifeBench) and .562 (BEAM), lines of 160 .807 and .757; a share of each session within the budget loses (docs/adr/0025)."""
+FULL_LINES: Final = 50
+FURTHER_CHARS: Final = 100
+"""Characters of the first lines, how many these are, and characters of the others. Of the texts that answer questions with
+at least four, 100 lines of 160 characters hold .796 (LifeBench), .733 (LoCoMo) and .716 (BEAM), these .823, .811 and .823
+(docs/adr/0025)."""
 CHARS_A_TOKEN: Final = 4
 
 
@@ -438,8 +441,8 @@ def collected(
     weights = query_weights(query)
     kept: list[tuple[int, Shown | RankedText]] = []
     left = tokens * CHARS_A_TOKEN
-    for hit in hits:
-        line = line_of(hit.record.summary if isinstance(hit, Shown) else hit.found.shown, weights, analyzer)
+    for place, hit in enumerate(hits):
+        line = line_of(hit.record.summary if isinstance(hit, Shown) else hit.found.shown, weights, analyzer, place)
         spaceless = spaceless_chars(line)
         left -= CHARS_A_TOKEN * spaceless + len(line) - spaceless
         if left < 0 and kept:
@@ -461,6 +464,11 @@ class _Line:
         return self.line, self.line
 
 
-def line_of(text: str, weights: Mapping[int, float], analyzer: Analyzer) -> str:
-    """A text as one line around what holds most of a query."""
-    return snippet_of(" ".join(text.split()), weights, analyzer, COLLECTED_CHARS)
+def line_chars(place: int) -> int:
+    """Most characters of the line of the hit with this index."""
+    return COLLECTED_CHARS if place < FULL_LINES else FURTHER_CHARS
+
+
+def line_of(text: str, weights: Mapping[int, float], analyzer: Analyzer, place: int) -> str:
+    """A text as one line around what holds most of a query, for the hit with index ``place``."""
+    return snippet_of(" ".join(text.split()), weights, analyzer, line_chars(place))

@@ -66,6 +66,7 @@ from .kinds import (
     ranked_together,
     shown_texts,
 )
+from .naming import NamedQuery, kept_aliases, unknown_names, with_known_names
 from .recipes import default_recipe, recipe_named
 from .search import searched
 
@@ -158,6 +159,7 @@ class RecallService:
         self._calibrations = calibrations or Calibrations(no_embedder)
         self._unsubscribe = views.subscribe(self._queries.follow)
         self._floors = kept_floors(views)
+        self._aliases = kept_aliases(views)
         self._analyzer = analyzer
         self._min_seq_wait_s = min_seq_wait_s
         self._clock = clock
@@ -192,6 +194,7 @@ class RecallService:
         if self.others is not None:
             self.others.close()
         self._floors.close()
+        self._aliases.close()
         self._calibrations.close()
         self._queries.close()
         self.cache.close()
@@ -262,12 +265,16 @@ class RecallService:
                 embedding.cancel()
         floor = await self._floors.of(workspace_id) if injects else None
         await refuse_unknown(self._views, principal, request, index)
+        called = await self._with_known_names(index, workspace_id, scope, request.query)
+        if called.text != request.query:
+            embedded = await self._queries.embed(called.text, index.model) if named.uses_vectors else None
+            index = await self._index(workspace_id, min_seq, trial)
         now_ms = to_ms(self._clock()) if now_ms is None else now_ms
         asked_ms = now_ms if request.asked_at is None else request.asked_ms
         day = None if asked_ms is None else asked_ms // DAY_MS
         found = NOTHING_FOUND
         if others is not None and (sources := await others.holding(workspace_id, kinds)):
-            plain_query = query_of(request.query, self._analyzer, None, None, None, day=day)
+            plain_query = query_of(called.text, self._analyzer, None, None, None, day=day, also=called.also)
             at_ms = asked_ms or now_ms
             if plain_query.as_of_day is not None:
                 at_ms = (plain_query.as_of_day + 1) * DAY_MS - 1
@@ -294,13 +301,14 @@ class RecallService:
 
         calibration = self._calibration(embedded)
         query = query_of(
-            request.query,
+            called.text,
             self._analyzer,
             None if embedded is None else embedded.vector,
             None if embedded is None else embedded.tokens,
             self.static_table(),
             day=day,
             queries=None if calibration is None else calibration.usual,
+            also=called.also,
         )
         recipe = named if request.recipe else default_recipe(index.scoped(scope).turn_count)
         as_of_day = day if query.as_of_day is None else query.as_of_day
@@ -378,6 +386,18 @@ class RecallService:
         mean_cosine = sum(cosines) / len(cosines) if cosines else None
         without = frozenset(hit.record.entry_id for hit in direct if hit.reason == NO_EVIDENCE)
         return AnsweredRecall(principal, workspace_id, request, scope, response, mean_cosine, floor, without)
+
+    async def _with_known_names(self, index: HotIndex, workspace_id: str, scope: RecallScope, text: str) -> NamedQuery:
+        """The query with the names that the memory has."""
+        aliases = await self._aliases.of(workspace_id)
+        scoped = index.scoped(scope)
+        names = unknown_names(index, scoped, text, self._analyzer)
+        if not names and not aliases:
+            return NamedQuery(text, {})
+        docs = [doc for name in names for doc in name.stating]
+        records = await self._records(index, workspace_id, docs) if docs else []
+        stating = {doc: record for doc, (_, _, record) in zip(docs, records, strict=True)}
+        return with_known_names(index, scoped, text, names, stating, aliases, self._analyzer)
 
     async def _index(self, workspace_id: str, min_seq: int, trial: str | None) -> HotIndex:
         """The index of a workspace, over the vectors of a model on trial."""

@@ -182,13 +182,14 @@ class Recipe:
         """Whether the dense arm takes part."""
         return self.fusion is not Fusion.LEXICAL
 
-    def for_query(self, kind: QueryKind, terms: int, *, unread: bool = False) -> Recipe:
+    def for_query(self, kind: QueryKind, terms: int, *, unread: bool = False, sums_up: bool = False) -> Recipe:
         """How it ranks for a query.
 
         Args:
             kind: Whether it asks, states or quotes.
             terms: How many of its words count.
             unread: Whether the model of the vectors does not know the language, so that meaning is hardly compared.
+            sums_up: Whether it asks for a summary.
         """
         if self.rules is None:
             return self
@@ -198,6 +199,9 @@ class Recipe:
             self if kind is QueryKind.ASKS else self.for_statements if kind is QueryKind.STATES else self.for_quotations
         )
         turns = fitted.turns
+        if turns is not None and sums_up:
+            turns = replace(turns, **SUMMED)  # type: ignore[arg-type]  # all floats
+            fitted = replace(fitted, turns=turns)
         if turns is None or terms <= LONG_FROM or kind is QueryKind.QUOTES:
             return fitted
         words = LONG_WORDS * min(1.0, (terms - LONG_FROM) / LONG_SPAN) if kind is QueryKind.ASKS else 0.0
@@ -305,6 +309,8 @@ TOPIC_FROM: Final = 12
 TOPIC_SPAN: Final = 12
 LONG_SESSION: Final = 1.2
 """A long request belongs to one piece of work, so its sessions count more, likewise (docs/adr/0025)."""
+SUMMED: Final[dict[str, float]] = {"user": 0.0, "first_person": 0.0, "question": 0.0, "instruction": 0.0}
+"""Weights of turns for a summary: it is about both sides of a conversation, whoever asks (docs/adr/0025)."""
 ENGLISH_MODELS: Final = frozenset({"all-MiniLM-L6-v2", "nomic-embed-text"})
 """Embedding models that know English alone; word pieces are compared by MiniLM throughout."""
 UNREAD: Final[dict[str, float]] = {

@@ -133,7 +133,7 @@ def searched(
     If one arm has no input (no vector, only stop words), the other alone decides.
     """
     unread = query.unspaced and (index.model is None or index.model in ENGLISH_MODELS)
-    recipe = recipe.for_query(query.told, len(query.terms), unread=unread)
+    recipe = recipe.for_query(query.told, len(query.terms), unread=unread, sums_up=query.sums_up)
     scoped = index.scoped(scope)
     depth = recipe.depth(k)
     speaker = None

@@ -18,6 +18,7 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.access.events import AgentRegistered
 from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed, NotFound, ViewsBehind
 from crew_journal.schemas.core.timestamps import format_ts
+from crew_journal.schemas.facts.events import EntityNamed, FactEntity
 from crew_journal.schemas.models.events import EmbeddingsActivated
 from crew_journal.schemas.recall.events import PriorityChanged
 from crew_journal.schemas.recall.operations import RECALL, RenderRequest
@@ -70,7 +71,7 @@ async def test_hits_read_the_same_from_memory_and_from_the_views(tmp_path, recor
 
 
 async def test_a_collection_has_lines_within_the_budget_in_order_of_time(tmp_path):
-    """Lists and totals need many entries: more than 50, as short lines, the oldest first, and no more than fit."""
+    """Lists and totals need many entries: more than 50, the further ones as shorter lines, the oldest first, as fit."""
     async with recalling(tmp_path) as at_work:
         long = " ".join(["the parser broke on host", *[f"n{at}" for at in range(200)]])
         texts = [f"{long} and number {at} came back" for at in range(80)]
@@ -81,6 +82,7 @@ async def test_a_collection_has_lines_within_the_budget_in_order_of_time(tmp_pat
         assert 50 < len(answer.hits) <= 80
         assert [hit.ts for hit in answer.hits] == sorted(hit.ts for hit in answer.hits)
         assert all(len(hit.summary) <= 163 and "parser" in hit.summary and hit.payload == {} for hit in answer.hits)
+        assert sorted(len(hit.summary) > 103 for hit in answer.hits) == [False] * (len(answer.hits) - 50) + [True] * 50
         few = await at_work.recall(query="how many times did the parser break?", collect=True, max_tokens=400)
         assert 0 < len(few.hits) <= 10
         assert {hit.entry_id for hit in few.hits} <= {hit.entry_id for hit in answer.hits}
@@ -419,3 +421,37 @@ async def test_a_reason_names_no_function_words_of_other_languages(tmp_path):
         reasons = {hit.entry_id: hit.reason.partition(";")[0] for hit in hits}
         assert sorted(reasons["e1"].removeprefix("same words: ").split(", ")) == ["gewinn", "umsatz"]
         assert reasons["e2"] == "same words: und", "nothing else speaks for it"
+
+
+async def test_a_query_is_about_the_person_whom_the_memory_calls_otherwise(tmp_path):
+    """Stated ("Emi is what everybody calls Kate"), in the knowledge graph, misspelt and shortened; and in scope alone."""
+    async with recalling(tmp_path) as at_work:
+        note = {"entry_type": "memory.remembered", "actor_id": "user"}
+        await at_work.fold(
+            told("alias", "Emi is what everybody calls Kate", **note),
+            told("nuts", "Emi cannot eat walnuts", **note),
+            told("other", "the garage is rented until June", **note),
+            told("trip", "Muhhamed: the ferry leaves at nine", actor_id="muhhamed", actor_type="user"),
+            told("cat", "Melanie: my cat sleeps all day", actor_id="melanie", actor_type="user"),
+            told("secret", "Zoe is what everybody calls Nina", agent="a2", crew="c2", **note),
+            told("nina", "Zoe keeps bees", agent="a1", **note),
+            control(
+                EntityNamed(
+                    entity=FactEntity(entity_id="van", name="Blitz"),
+                    aliases=(FactEntity(entity_id="old", name="Rostlaube"),),
+                ),
+                "named",
+                workspace="w1",
+            ),
+            told("tyres", "the Blitz has new tyres", **note),
+        )
+        own = {"agent_id": "a1", "scope": "own", "k": 2}
+        for query, first in (
+            ("Which foods make Kate ill?", "nuts"),
+            ("Where is Muhammed?", "trip"),
+            ("What does Mel own?", "cat"),
+            ("In which state is the Rostlaube?", "tyres"),
+        ):
+            assert first in await at_work.ids(query=query, recipe="lexical", **own), query
+        assert "nina" not in await at_work.ids(query="Where is Nina?", recipe="lexical", **own), "said elsewhere"
+        assert "nina" in await at_work.ids(query="Where is Nina?", recipe="lexical", scope="workspace", k=9)

@@ -111,3 +111,12 @@ def test_of_hits_that_say_much_the_same_the_latest_stands_first(monkeypatch):
     index = index_of(events, facts)
     order = conflicts.latest_first(index, np.arange(3), np.array([0, 1, 2]))
     assert order.tolist() == [2, 1, 0]
+
+
+def test_a_summary_is_about_both_sides_and_prefers_no_speaker():
+    summed = CONVERSATIONAL.for_query(QueryKind.ASKS, 30, sums_up=True).turns
+    assert summed is not None
+    assert (summed.user, summed.first_person, summed.instruction) == (0.0, 0.0, 0.0)
+    for text in ("Can you summarize my progress?", "Fass unser Gespräch zusammen", "Résume nos échanges", "总结一下"):
+        assert query_of(text, ANALYZER, None, None, None).sums_up, text
+    assert not query_of("Please resume the run", ANALYZER, None, None, None).sums_up

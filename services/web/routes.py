@@ -26,8 +26,8 @@ from ...schemas.models.operations import ACTIVATE_MODEL
 from ...schemas.operate.operations import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
 from ...schemas.standing.operations import RESTORE, RETRACT, SET_PRIORITY
 from ..entries.filters import parse_filters
+from ..http.bodies import trace_id_of
 from ..http.operations import readers
-from ..http.problems import trace_id_of
 from ..http.route import services_of
 from ..printable import safe
 from .pages import (

@@ -187,7 +187,7 @@ def _work(session: pytest.Session, items: Iterator[pytest.Item], number: int, me
         if (plugin := config.pluginmanager.get_plugin(name)) is not None:
             config.pluginmanager.unregister(plugin)
     capture = config.pluginmanager.getplugin("capturemanager")
-    capture.stop_global_capturing()  # the file that it writes to is shared with the parent
+    capture._global_capturing = None  # its file is shared with the parent, and modules keep it as their stderr
     capture.start_global_capturing()
     capture.suspend_global_capture()
     factory = config._tmp_path_factory  # type: ignore[attr-defined]

@@ -48,7 +48,7 @@ run: setup
 	@exec $(BIN)/crew-journal up --sample --data-dir "$${CREW_JOURNAL_DATA_DIR:-.crew-journal}"
 
 test: setup $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not nightly" -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -m "not nightly" --workers $(WORKERS)
 
 nightly: setup $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "nightly or not nightly" --hypothesis-profile=nightly

@@ -55,7 +55,7 @@ from crew_journal.schemas.recall.render import PromptHit as RenderedMemory
 from crew_journal.schemas.recall.render import line_of
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.text.analyzer import Analyzer
-from crew_journal.services.context.assembling import Assembling
+from crew_journal.services.context.use_cases import Assembling
 from crew_journal.services.desk import Caller
 from crew_journal.services.documents.owned import PromptDocuments
 from crew_journal.services.entries.queries import JournalQueries

@@ -29,7 +29,7 @@ from crew_journal.schemas.facts.names import entity_id
 from crew_journal.schemas.palace.events import DrawerFiled
 from crew_journal.schemas.settings import Settings
 from crew_journal.schemas.text.analyzer import Analyzer
-from crew_journal.services.context.assembling import Assembling
+from crew_journal.services.context.use_cases import Assembling
 from crew_journal.services.desk import Caller
 from crew_journal.services.documents.owned import PromptDocuments, StoredPrompts
 from crew_journal.services.entries.queries import JournalQueries
@@ -98,7 +98,7 @@ def layered_over(
     node = node_of(store, queries=queries, recall=recall, analyzer=analyzer, clock=now)
     node.put(DrawerSearch, drawers)
     node.put(Registry, Registry(store))
-    node.put(StoredPrompts, cast(StoredPrompts, owned))
+    node.put(StoredPrompts, cast("StoredPrompts", owned))
     return node
 
 

@@ -20,11 +20,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ..consumers.discovery import discover_projections
-from ..schemas.catalogue import control_payloads
+from ..schemas.catalogue import control_payloads, entry_json_schema, stored_json_schema
 from ..schemas.core.envelope import Event
 from ..schemas.core.operation import Operation
 from ..schemas.core.timestamps import DAY_MS, format_ms
-from ..schemas.export import entry_json_schema, stored_json_schema
 from ..schemas.operations import ALL
 from ..schemas.settings import SECTIONS, Setting
 from ..schemas.sweeps.rules import ALL_SWEEPS, due_times

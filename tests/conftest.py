@@ -20,9 +20,9 @@ from support.ownership import own_tables_only
 from support.patience import patient
 from support.processes import Stack
 
-from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.nats_binary import NatsBinary
+from crew_journal.services.journal.broker.broker import ManagedBroker, NatsBinary
 
+pytest_plugins = ["support.workers"]
 settings.register_profile("bounded", deadline=None, max_examples=30)  # two shared cores: a slow example is no failure
 settings.register_profile("nightly", deadline=None, max_examples=2_000)
 settings.load_profile("bounded")
@@ -44,6 +44,10 @@ gc.disable()  # importing and collecting tests makes no garbage; looking for it 
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # duckdb reports what is left when the process ends
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,8 @@ from ...schemas.core.envelope import DocumentWritten
 from ...schemas.core.ids import hash64, name_key
 from ...schemas.core.table import Tables
 from ...schemas.core.texts import TextRow
-from ...schemas.documents.chunks import Chunk, chunks_of, stable_chunks
 from ...schemas.documents.events import DocumentAction, MemoryConfigUpdated, MemoryVersionsSwept
-from ...schemas.documents.rules import SCAN_OVERLAP, appended_finding, joint
+from ...schemas.documents.rules import SCAN_OVERLAP, Chunk, appended_finding, chunks_of, joint, stable_chunks
 from ...schemas.documents.tables import (
     CHUNK_TEXTS,
     DOCUMENTS,

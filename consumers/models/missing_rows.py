@@ -14,7 +14,7 @@ from ...schemas.core.entry import JournalEntry
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.texts import HIDDEN, TextKind
 from ...schemas.core.timestamps import format_ms
-from ...schemas.documents.chunks import indexed_text
+from ...schemas.documents.rules import indexed_text
 from ...schemas.documents.tables import CHUNK_VECTORS
 from ...schemas.entries.tables import ENTRIES
 from ...schemas.erasure.tables import ERASURE_ROWS

@@ -53,8 +53,7 @@ from ...schemas.palace.events import (
 from ...schemas.palace.exchanges import room_of, turns_in
 from ...schemas.palace.rules import DIARY
 from ...schemas.relations.judging import judge
-from ...schemas.relations.rules import SUPERSEDES
-from ...schemas.relations.verdicts import Statement
+from ...schemas.relations.rules import SUPERSEDES, Statement
 from ..reacting.llm_calls import MeteredChat
 from ..reacting.pull_reactor import ViewsLimits, ViewsReactor
 from ..relations.judge import PALACE, ChatJudge, Judge, summary_of

@@ -41,8 +41,7 @@ from ...schemas.palace.tables import (
     UPKEEP,
 )
 from ...schemas.relations.judging import judge
-from ...schemas.relations.rules import SUPERSEDES
-from ...schemas.relations.verdicts import Statement
+from ...schemas.relations.rules import SUPERSEDES, Statement
 from ..reacting.pull import deliveries, doubled
 from ..reactor import ReactorContext
 

@@ -16,7 +16,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict
 
 from ...schemas.models.chat import ChatBadAnswer, ChatError, ChatUnavailable, Prompt
-from ...schemas.relations.verdicts import Verdict
+from ...schemas.relations.rules import Verdict
 from ...schemas.text.injection import finding_in
 from ..reacting.llm_calls import MeteredChat
 

@@ -36,9 +36,8 @@ from ...schemas.models.chat import ChatModel, ChatUnavailable
 from ...schemas.models.rules import embedded_text
 from ...schemas.models.tables import VECTORS_PROJECTION
 from ...schemas.relations.judging import judge
-from ...schemas.relations.rules import CONTRADICTS, SIMILAR, SUPERSEDES, Sphere
+from ...schemas.relations.rules import CONTRADICTS, SIMILAR, SUPERSEDES, Consequence, Sphere, Statement, Verdict
 from ...schemas.relations.updates import UNRELATED_COSINE, OlderStatement, chosen, elaborates
-from ...schemas.relations.verdicts import Consequence, Statement, Verdict
 from ...schemas.settings import CONTRADICTION_CANDIDATES, JUDGE_TIMEOUT_S, SIMILAR_EDGES, UPDATE_CANDIDATES
 from ...schemas.standing.tables import LIVE_PRIORITIES
 from ..feed.jetstream import LINK_ACK_PENDING

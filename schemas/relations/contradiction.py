@@ -42,7 +42,7 @@ from ..text.sentences import (
     sentences_of,
     stem,
 )
-from .verdicts import Consequence, Verdict
+from .rules import Consequence, Verdict
 
 VERSION: Final = 1
 

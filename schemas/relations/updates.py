@@ -30,7 +30,7 @@ from ..text.kinds import kind_of
 from ..text.languages import Language, languages
 from ..text.sentences import EVENTS, MONTHS
 from ..text.stop_words import english_stop_words, foreign_language, stop_words_of
-from .verdicts import Consequence, Statement, Verdict
+from .rules import Consequence, Statement, Verdict
 
 VERSION: Final = 3
 

@@ -196,9 +196,8 @@ async def _restore(
 ) -> int:
     from ..client.project import claim_journal
     from ..data_dir import keep_subject_key, lock
-    from ..journal.broker.broker import ManagedBroker
+    from ..journal.broker.broker import ManagedBroker, find_nats_server
     from ..journal.broker.connection import connect
-    from ..journal.broker.nats_binary import find_nats_server
     from ..operate.backup import restore_streams, subject_key_of
 
     data_dir = settings.data_dir.resolve()

@@ -48,7 +48,7 @@ def install(
     Does nothing if there is one on PATH or in the cache that `up` would take.
     """
     from ...schemas.settings import Settings
-    from ..journal.broker.nats_binary import NatsBinary, find_nats_server, version_text
+    from ..journal.broker.broker import NatsBinary, find_nats_server, version_text
 
     settings = Settings()
     folder = nats_dir or settings.nats_dir

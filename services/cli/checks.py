@@ -93,7 +93,7 @@ def check_python(settings: Settings, where: Where) -> Iterator[CheckFinding]:
 
 def check_nats_server(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """The broker's binary, unless a broker is named."""
-    from ..journal.broker.nats_binary import INSTALL_HINT, find_nats_server, version_text
+    from ..journal.broker.broker import INSTALL_HINT, find_nats_server, version_text
 
     if settings.nats is not None:
         yield CheckFinding("nats-server", OK, f"not needed: the broker is {settings.nats}")
@@ -208,7 +208,7 @@ def check_port(settings: Settings, where: Where) -> Iterator[CheckFinding]:
 
 def check_ollama(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """Ollama answers and has the model."""
-    from ...consumers.adapters.ollama import OllamaEmbedder
+    from ...consumers.adapters.served import OllamaEmbedder
 
     at = f"{settings.ollama_model} at {settings.ollama_host}"
     wanted = settings.embedder == "ollama"

@@ -19,8 +19,7 @@ from ...consumers.folds.words import chunk_terms
 from ...schemas.core.errors import NotFound
 from ...schemas.core.ids import hash64
 from ...schemas.core.table import Table
-from ...schemas.documents.chunks import chunks_of
-from ...schemas.documents.rules import AGENT_TOTAL_BYTES
+from ...schemas.documents.rules import AGENT_TOTAL_BYTES, chunks_of
 from ...schemas.documents.tables import CHUNK_TEXTS, DOCUMENTS
 from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in

@@ -203,8 +203,8 @@ def provider_parity(
 async def _check(provider: str, token: str | None, workspace: str | None) -> TrialReport:
     from ..documents.adapters import StoreProvider
     from ..documents.choosing import factory_of
-    from ..documents.http_provider import HttpStore, http_client
     from ..documents.laws import World, check
+    from ..documents.providers import HttpStore, http_client
 
     chosen = {} if workspace is None else {"workspace_id": workspace}
     if not provider.startswith(("http://", "https://")):

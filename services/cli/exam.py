@@ -21,10 +21,10 @@ from typing import Annotated, Any, Final
 import click
 from pydantic import ConfigDict, Field, ValidationError
 
-from ...schemas.core.body_problems import body_problems
 from ...schemas.core.entry import Id
 from ...schemas.core.errors import FieldProblem, InvalidEntry
 from ...schemas.core.limits import DEFAULT_WORKSPACE, RECALL_K_MAX
+from ...schemas.core.operation import body_problems
 from ...schemas.recall.operations import ASKED_UNKNOWN, ENTRIES_ALONE, INJECT, Mode, RecallRequest
 from .connection import ANY_PORT, Target, async_client, local_runtime
 from .foreign_files import bounded_lines

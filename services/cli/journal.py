@@ -235,7 +235,7 @@ def publish(
 
 def schema(json_output: Json = False) -> None:
     """Print the JSON Schema of an entry as it is submitted, for agents in other languages."""
-    from ...schemas.export import entry_json_schema
+    from ...schemas.catalogue import entry_json_schema
 
     print(json.dumps(entry_json_schema(), indent=None if json_output else 2))
 

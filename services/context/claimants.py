@@ -31,11 +31,10 @@ from ...schemas.learning.lessons import MISSION_OUTCOME
 from ...schemas.learning.tables import LESSONS, RULES, LessonRow, RuleRow
 from ...schemas.palace.events import DrawerFiled
 from ...schemas.palace.tables import DRAWERS, LIVE_DRAWER
-from ...schemas.relations.claims import NEAR_CLAIM, Sameness, corrected_within, same_claim, telling_words
+from ...schemas.relations.judging import NEAR_CLAIM, Sameness, corrected_within, same_claim, telling_words
 from ...schemas.standing.operations import State, StatementKind
 from ...schemas.standing.tables import RETRACTIONS
-from ..authorship import Author, check_may_change
-from ..desk import Caller
+from ..desk import Author, Caller, check_may_change
 from ..documents.addressing import DocumentAddress, file_scope
 from ..documents.search import DocumentSearch
 from ..entries.filters import Visible

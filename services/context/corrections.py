@@ -40,7 +40,7 @@ from ...schemas.operators.tables import OPERATORS_PROJECTION
 from ...schemas.palace.events import CONTENT_CHARS, DrawerFiled, DrawerState
 from ...schemas.palace.rules import drawer_id
 from ...schemas.palace.tables import DRAWERS_PROJECTION
-from ...schemas.relations.claims import (
+from ...schemas.relations.judging import (
     Sameness,
     corrected_value,
     corrected_within,

@@ -31,8 +31,7 @@ from ...schemas.documents.events import (
 from ...schemas.documents.rules import AGENT_TOTAL_BYTES, SCAN_OVERLAP, Scope, joint, owner_of, sha256_of
 from ...schemas.documents.tables import DOCUMENTS, MEMORY_CONFIG, DocumentRow
 from ...schemas.relations.judging import judge
-from ...schemas.relations.rules import CONTRADICTS
-from ...schemas.relations.verdicts import Statement
+from ...schemas.relations.rules import CONTRADICTS, Statement
 from ...schemas.text.injection import finding_in
 from ..data_dir import write_private
 from ..desk import Caller

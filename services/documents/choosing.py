@@ -26,9 +26,9 @@ from ...schemas.core.timestamps import format_ts
 from ...schemas.documents.provider import ProviderFactory
 from ...schemas.settings import Settings
 from .adapters import OutsideStore, ProvidedStore, health_of, owner_of_workspace
-from .disk_provider import DiskStore
 from .drafts import DocumentStore
 from .journal_store import JournalStore
+from .providers import DiskStore
 
 if TYPE_CHECKING:
     import httpx
@@ -238,7 +238,7 @@ class DocumentStores:
         if choice.provider == DISK:
             store: DocumentStore = DiskStore(choice.root)
         elif choice.provider == HTTP:
-            from .http_provider import HttpStore, http_client  # the HTTP client is imported where it is used
+            from .providers import HttpStore, http_client  # the HTTP client is imported where it is used
 
             client = http_client(choice.url or "", choice.token or "")
             self._clients.append(client)

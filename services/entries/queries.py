@@ -15,15 +15,20 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from ...schemas.core.entry import MAX_SUMMARY
 from ...schemas.core.errors import InvalidQuery, NotFound
 from ...schemas.core.ids import is_id
 from ...schemas.core.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.principal import Principal
+from ...schemas.entries.operations import REMEMBER, RememberAnswer, RememberRequest
 from ...schemas.entries.tables import ENTRIES_PROJECTION, ENTRY_COLUMNS, FULLTEXT_PROJECTION
+from ...schemas.models.rules import REMEMBERED
 from ...schemas.settings import MIN_SEQ_WAIT_S
 from ...schemas.standing.tables import STANDINGS_PROJECTION
+from ..desk import Caller
 from ..index.unknown_names import refuse_unknown_workspace
+from ..node import Answers, Node
 from .filters import Condition, Cursor, EntryFilters, Phrase, Visible, quiet_condition
 from .rows import (
     ARCHIVE_SOURCE,
@@ -338,3 +343,45 @@ def _contains(phrase: Phrase, summary: str, payload: str, bucket_id: str | None)
 def _passed_by(entries: Sequence[StoredEntry], view_seq: int) -> int:
     """The sequence of the views, at least that of the entries: a batch may be folded after ``view_seq`` was read."""
     return max(view_seq, max((entry.seq for entry in entries), default=0))
+
+
+# The use-case remember: a text becomes an entry of a type that always gets a vector.
+#
+# Invariant: the entry goes through the same intake as any other, so the token decides whose memory it is.
+
+
+_IN_PAYLOAD: Final[tuple[str, ...]] = ("kind", "about", "aliases")
+_OF_ENTRY: Final[tuple[str, ...]] = ("supersedes", "valid_at", "data_subject_id", "agent_id", "crew_id")
+
+
+class Remembering:
+    """The use-case."""
+
+    def __init__(self, node: Node) -> None:
+        self._journal = node.journal
+
+    async def remember(self, caller: Caller, request: RememberRequest) -> RememberAnswer:
+        """Record a text; returns after the ack.
+
+        Raises:
+            NotAllowed: If the token is for another agent or crew.
+            EntryConflict: If ``entry_id`` belongs to other content.
+            EntryTooLarge, BrokerUnavailable: As for any entry.
+        """
+        given = {name: value for name, value in request.model_dump(mode="json").items() if value}
+        text = request.text.strip()
+        summary = " ".join(text.split())
+        if len(summary) > MAX_SUMMARY:
+            summary = summary[: MAX_SUMMARY - 1] + "…"
+        payload = {name: given[name] for name in _IN_PAYLOAD if name in given}
+        if summary != text:
+            payload["text"] = text
+        entry: dict[str, Any] = {name: given[name] for name in _OF_ENTRY if name in given}
+        entry |= {"workspace_id": caller.workspace_id, "id": request.entry_id, "entry_type": REMEMBERED}
+        appended = await self._journal.append(caller.principal, {**entry, "summary": summary, "payload": payload})
+        return RememberAnswer(
+            entry_id=appended.id, seq=appended.seq, duplicate=appended.duplicate, warnings=appended.warnings
+        )
+
+
+ANSWERS: Final[Answers] = ((REMEMBER, Remembering.remember),)

@@ -86,10 +86,13 @@ def traces_in_views(views: ViewReader, text: str, analyzer: Analyzer, vectors: M
     words = Analyzed(analyzer, text)
     found: Counter[str] = Counter()
     for table in tables.TABLES:
-        for column, condition, params in _searches(table, text, words):
-            [(rows,)] = views.rows(f"SELECT count(*) FROM {table} WHERE {condition}", params)
-            if rows:
-                found[f"{table.name}.{column}"] = int(rows)
+        searches = list(_searches(table, text, words)) if views.rows(f"SELECT 1 FROM {table} LIMIT 1") else []
+        if searches:
+            counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for _, condition, _ in searches)
+            params = [param for *_, given in searches for param in given]
+            [counted] = views.rows(f"SELECT {counts} FROM {table}", params)
+            rows_of = zip(searches, counted, strict=True)
+            found.update({f"{table.name}.{column}": int(rows) for (column, *_), rows in rows_of if rows})
         for model, vector in vectors.items() if {column.name for column in table.columns} >= _WITH_VECTORS else ():
             if rows := _near(views, table, model, vector):
                 found[f"{table.name}.vector"] += rows

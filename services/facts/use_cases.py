@@ -36,8 +36,7 @@ from ...schemas.facts.names import (
 )
 from ...schemas.facts.rules import declared_single
 from ...schemas.facts.tables import ENTITY_TEXTS, FACTS, FACTS_PROJECTION, KG_ENTITIES, EntityRow, FactRow
-from ..authorship import Author, check_may_change, may_change
-from ..desk import Caller, Q
+from ..desk import Author, Caller, Q, check_may_change, may_change
 from ..index.query_embedding import QueryVector
 from ..journal.intake.secrets import storable
 from ..node import Answers, Node

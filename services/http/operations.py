@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
@@ -20,12 +20,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...schemas.api import Problem
+from ...schemas.catalogue import entry_json_schema
 from ...schemas.core.errors import FieldProblem, InvalidQuery, InvalidRequest
 from ...schemas.core.limits import LIST_LIMIT_DEFAULT, LIST_LIMIT_MAX, MAX_BATCH
 from ...schemas.core.operation import Effect, Operation, plain_types
 from ...schemas.core.operation import Request as AskedFor
 from ...schemas.core.principal import Principal
-from ...schemas.export import entry_json_schema
 from ...schemas.operations import ALL
 from ..desk import for_effect
 from ..entries.filters import FILTER_PARAMETERS, LIST_PARAMETERS
@@ -90,11 +90,16 @@ _EVERYWHERE: Final = (400, 401, 403, 421, 500, 503)
 def problems(*also: int) -> dict[str, Any]:
     """The problem answers of a route: the common ones and ``also``; 429 wherever 413 is possible."""
     bodies = (429,) if 413 in also else ()
-    content = {"application/problem+json": {"schema": Problem.model_json_schema(mode="serialization")}}
+    content = {"application/problem+json": {"schema": _problem_schema()}}
     return {
         str(status): {"description": _PROBLEMS[status], "content": content}
         for status in sorted({*_EVERYWHERE, *also, *bodies})
     }
+
+
+@cache
+def _problem_schema() -> JsonSchema:
+    return Problem.model_json_schema(mode="serialization")
 
 
 def parameters(

@@ -22,8 +22,7 @@ from ...schemas.core.errors import CrewJournalError, DocumentConflict, InvalidQu
 from ...schemas.core.timestamps import format_ms, parse_ts, to_ms
 from ..desk import Caller
 from ..documents.files import STORE, VERSION, MemoryStores, Stored, StoreVersion, VersionFilter, memory_id_of
-from .bodies import answer, read_model
-from .problems import trace_id_of
+from .bodies import answer, read_model, trace_id_of
 from .route import Params, principal_of, services_of, whole_number
 
 PATH: Final = "/v1/memory_stores"

@@ -27,9 +27,8 @@ from ...schemas.core.operation import Access
 from ...schemas.core.principal import Principal
 from ..desk import check_access
 from ..problem import log_unexpected, problem_of, unexpected_problem
-from .bodies import Stream, answer, read_model
+from .bodies import Stream, answer, read_model, trace_id_of
 from .operations import ANY_OBJECT, WORKSPACE, inlined, json_body, known_names, parameters
-from .problems import trace_id_of
 from .route import Params, RouteDescription, services_of
 
 # Answers as lines of JSON: progress records, then a record with ``result`` or ``error``.

@@ -25,7 +25,7 @@ from ...schemas.core.ids import uuid7_hex
 from ...schemas.core.limits import REQUEST_BYTES
 from ...schemas.settings import HTTP_CONNECTIONS
 from ..parts import Part
-from .problems import problem_response
+from .bodies import problem_response
 
 # Limits for connections before a token is checked: bytes of the head, seconds, number of connections.
 

@@ -43,8 +43,7 @@ from ...schemas.palace.tables import (
 from ...schemas.prompt.assembler import notice_of
 from ...schemas.text.analyzer import STOP_WORDS, tokens_of
 from ...schemas.text.injection import finding_in
-from ..authorship import Author
-from ..desk import Caller
+from ..desk import Author, Caller
 from ..index.arrays import GrowableArray
 from ..index.arrow import Found, kept, values_of
 from ..index.cache import HotCache, Indexes

@@ -45,8 +45,7 @@ from ...schemas.palace.operations import (
 )
 from ...schemas.palace.rules import DIARY, GENERAL_ROOM, agent_slug, drawer_id, is_noise
 from ...schemas.palace.tables import DRAWERS_PROJECTION, DrawerRow
-from ..authorship import Author, check_may_change
-from ..desk import Caller
+from ..desk import Author, Caller, check_may_change
 from ..journal.intake.secrets import storable
 from ..node import Answers, Node
 from .drawer_index import Drawer, DrawerReader

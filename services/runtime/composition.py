@@ -27,11 +27,11 @@ from ..budgets import Budgets
 from ..chain import portable
 from ..chain import use_cases as chain
 from ..cluster import use_cases as cluster
-from ..context import assembling, block, corrections, layered_facts, nudges
+from ..context import block, corrections, layered_facts, nudges
 from ..context import use_cases as layered
-from ..context.assembling import Assembling
 from ..context.block import MemoryBlocks
 from ..context.recalled_kinds import other_kinds
+from ..context.use_cases import Assembling
 from ..desk import Desk, Handler
 from ..documents import files
 from ..documents import reading as document_reading
@@ -44,7 +44,7 @@ from ..documents.owned import PromptDocuments, StoredPrompts
 from ..documents.reading import DocumentReading
 from ..documents.search import DocumentSearch, MemorySearch, no_record
 from ..documents.use_cases import Administration, Documents, JournalDocuments
-from ..entries import use_cases as remembering
+from ..entries import queries as remembering
 from ..entries.live_tail import LiveTail
 from ..entries.queries import JournalQueries
 from ..erasure import exporting, retention
@@ -135,7 +135,6 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     tunnels.ANSWERS,
     layered.ANSWERS,
     layered_facts.ANSWERS,
-    assembling.ANSWERS,
     tokens.ANSWERS,
     link.ANSWERS,
     letters.ANSWERS,

@@ -53,9 +53,8 @@ from ...schemas.models.tables import EMBEDDING_MODELS, EMBEDDINGS, ModelState, r
 from ...schemas.settings import Settings
 from ..index.active_models import ActiveModels, decides_models
 from ..index.vectors import Words
-from ..journal.broker.broker import ManagedBroker
+from ..journal.broker.broker import ManagedBroker, version_text
 from ..journal.broker.connection import BrokerConnection
-from ..journal.broker.nats_binary import version_text
 from ..journal.broker.streams import stream_figures
 from ..journal.intake.append import Journal
 from ..models.use_cases import activate_embeddings

@@ -18,9 +18,8 @@ from ...schemas.access.operations import BROKER, BrokerAnswer, BrokerRequest
 from ...schemas.core.errors import BrokerUnavailable, CrewJournalError, JournalDamaged
 from ...schemas.settings import Settings
 from ..desk import Caller
-from ..journal.broker.broker import ManagedBroker
+from ..journal.broker.broker import ManagedBroker, find_nats_server
 from ..journal.broker.connection import BrokerConnection, connect
-from ..journal.broker.nats_binary import find_nats_server
 from ..journal.broker.streams import DeclaredStreams, declare_streams
 from ..journal.intake.secrets import MODE_OF_SETTING
 from ..journal.publishing import Writer

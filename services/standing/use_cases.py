@@ -35,8 +35,7 @@ from ...schemas.standing.operations import (
     RetractRequest,
 )
 from ...schemas.standing.tables import LIVE_PRIORITIES, RETRACTIONS, STANDINGS_PROJECTION, RetractionRow
-from ..authorship import Author, may_change
-from ..desk import Caller
+from ..desk import Author, Caller, may_change
 from ..entries.rows import StoredEntry
 from ..node import Answers, Decided, Node
 

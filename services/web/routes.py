@@ -36,8 +36,8 @@ from ...schemas.relations.operations import RELATE, UNRELATE
 from ...schemas.standing.operations import CORRECT, RESTORE, RETRACT, SET_PRIORITY
 from ..desk import check_access
 from ..entries.filters import parse_filters
+from ..http.bodies import trace_id_of
 from ..http.operations import readers
-from ..http.problems import trace_id_of
 from ..http.route import services_of
 from ..printable import safe
 from .pages import PAGES, Page, Visit, workspaces

@@ -16,7 +16,7 @@ from support.running import running_node
 
 from crew_journal.services.cli.work import Broker, _named
 from crew_journal.services.client import AsyncCrewJournal
-from crew_journal.services.journal.broker.nats_binary import version_text
+from crew_journal.services.journal.broker.broker import version_text
 
 PASSWORD = "hunter2:pw/@%"
 WRITTEN = quote(PASSWORD, safe="")

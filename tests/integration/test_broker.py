@@ -22,9 +22,15 @@ from support.external import listens
 from support.nats import PROJECT, connected, running_broker
 
 from crew_journal.schemas.core.errors import BrokerError
-from crew_journal.services.journal.broker.broker import ManagedBroker, end_child, free_port, port_is_free
+from crew_journal.services.journal.broker.broker import (
+    ManagedBroker,
+    NatsBinary,
+    end_child,
+    free_port,
+    port_is_free,
+    version_text,
+)
 from crew_journal.services.journal.broker.config import Durability
-from crew_journal.services.journal.broker.nats_binary import NatsBinary, version_text
 
 DEADLINE_S = 120.0
 
@@ -204,7 +210,7 @@ CRASHING_OWNER = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from crew_journal.services.journal.broker.broker import ManagedBroker
-from crew_journal.services.journal.broker.nats_binary import NatsBinary
+from crew_journal.services.journal.broker.broker import NatsBinary
 
 async def main():
     broker = ManagedBroker(Path(sys.argv[1]), NatsBinary(Path(sys.argv[2]), (2, 10, 0)), "interval")

@@ -14,7 +14,7 @@ from crew_journal.schemas.core.errors import EmbedderInputRejected
 from crew_journal.schemas.core.ids import SYSTEM_WORKSPACE
 from crew_journal.schemas.core.payload import ControlPayload
 from crew_journal.schemas.core.timestamps import to_ms
-from crew_journal.schemas.documents.chunks import chunks_of
+from crew_journal.schemas.documents.rules import chunks_of
 from crew_journal.schemas.facts.events import FactAsserted, FactEntity
 from crew_journal.schemas.facts.names import entity_id
 from crew_journal.schemas.models.events import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped

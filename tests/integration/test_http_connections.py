@@ -19,8 +19,7 @@ from starlette.routing import Route
 from structlog.testing import capture_logs
 
 from crew_journal.services.http.app import Edge
-from crew_journal.services.http.bodies import BodyBudget, Share, answer, read_json
-from crew_journal.services.http.problems import EXCEPTION_HANDLERS
+from crew_journal.services.http.bodies import EXCEPTION_HANDLERS, BodyBudget, Share, answer, read_json
 from crew_journal.services.http.routes_status import HttpMetrics
 from crew_journal.services.http.server import HEAD_BYTES, HEADERS, PIPELINED, ConnectionBounds, HttpServer
 

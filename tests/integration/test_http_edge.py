@@ -12,9 +12,8 @@ from support.stack import HTTP_TIMEOUT_S, Stack
 
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.http.app import SECURITY_HEADERS, App
+from crew_journal.services.http.app import MCP_ROUTES, SECURITY_HEADERS, App
 from crew_journal.services.http.route import HttpLimits
-from crew_journal.services.http.routes_mcp import MCP_ROUTES
 from crew_journal.services.http.routes_memory_stores import MEMORY_STORE_ROUTES
 from crew_journal.services.http.routes_status import POLICY as DOCS_POLICY
 from crew_journal.services.http.routes_status import example_of, render_docs

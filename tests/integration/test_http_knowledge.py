@@ -198,7 +198,7 @@ async def test_an_entity_related_to_itself_is_listed_once_as_outgoing(stack: Sta
         assert fact.direction == "outgoing"
         assert (await agent.kg_stats()).entities == 1
         for direction in ("incoming", "outgoing", "both", "sideways"):
-            found = (await agent.kg_query("Ann", direction=cast(Any, direction))).results
+            found = (await agent.kg_query("Ann", direction=cast("Any", direction))).results
             assert [one.id for one in found] == [fact.id]
 
 

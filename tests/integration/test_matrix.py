@@ -130,9 +130,10 @@ async def test_no_route_answers_a_token_that_is_not_valid(world: World, token: s
             for operation in ALL
         ])  # fmt: skip
         assert verdicts.asked == len(ALL)
-        for path, methods in App(world.stack.services).openapi()["paths"].items():
+        declared = {(operation.path, operation.method.lower()) for operation in ALL}
+        for path, methods in cast(App, world.stack.app).openapi()["paths"].items():
             for method in methods:
-                if path in OPEN:
+                if path in OPEN or (path, method) in declared:
                     continue
                 where = path.format_map(dict.fromkeys(_names(path), "1"))
                 await verdicts.check(f"{method} {path}", lambda m=method, w=where: http.request(m, w), 401)

@@ -290,7 +290,7 @@ async def test_a_killed_a_stopped_and_a_paused_owner_are_replaced_and_decide_no_
             assert (await one.crew("c1", workspace_id=zombie)).name == "taken over"
 
             started["c"].signal(signal.SIGTERM)
-            await started["c"].process.wait()
+            await asyncio.to_thread(started["c"].process.wait)
             took = await until_decided(lambda: one.register_crew("c1", name="alone", workspace_id=zombie))
             assert took < TAKEN_OVER_S
             assert await verified(one)

@@ -34,8 +34,8 @@ from crew_journal.services.documents import adapters as bound
 from crew_journal.services.documents import laws
 from crew_journal.services.documents.adapters import StoreProvider
 from crew_journal.services.documents.choosing import Choice, ProviderChoices
-from crew_journal.services.documents.http_provider import HttpStore, http_client
 from crew_journal.services.documents.laws import World, check
+from crew_journal.services.documents.providers import HttpStore, http_client
 from crew_journal.services.journal.broker.streams import stream_head
 
 WORKSPACES = ("files", "silent", "failing")

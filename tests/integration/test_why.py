@@ -40,12 +40,15 @@ async def _filled(stack: Stack, workspace: str, rng: random.Random) -> int:
     return seq
 
 
-@pytest.mark.parametrize("recalls", [20, pytest.param(200, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("recalls", [3, pytest.param(200, marks=pytest.mark.nightly)])
 async def test_why_of_every_hit_leads_to_roots_and_authors(stack: Stack, recalls: int) -> None:
-    rng, workspace = random.Random(32), f"whys{recalls}"
+    rng = random.Random(32)
+    workspace = f"whys{recalls}"
     seq = await _filled(stack, workspace, rng)
     token = (await stack.token(Role.AGENT, workspace, agent="ada", crew="red")).plaintext
     kinds: set[str] = set()
+    checked: set[str] = set()
+    roots: set[str] = set()
     explained = 0
     async with stack.client(token) as ada, stack.client() as owner:
         for _ in range(recalls):
@@ -62,17 +65,21 @@ async def test_why_of_every_hit_leads_to_roots_and_authors(stack: Stack, recalls
                 assert not hit.gone, hit
                 assert hit.roots, hit
                 assert hit.authors, hit
+                if hit.id in checked:
+                    continue
                 name = hit.id if hit.kind in ("entry", "document") else f"{hit.kind}:{hit.id}"
                 alone = await owner.why(name, workspace_id=workspace)
                 whole = await owner.show_lineage(alone.messages[-1].entry_id, workspace_id=workspace)
                 assert set(whole.authors) <= set(alone.authors)
-                for root in hit.roots:
+                for root in set(hit.roots) - roots:
                     assert (await owner.show_lineage(root, workspace_id=workspace)).made_of == ()
+                checked.add(hit.id)
+                roots.update(hit.roots)
             again = await ada.why(found.receipt, replay=True)
             assert again.replay is not None
             assert (again.replay.same, again.replay.exact, again.replay.changed) == (True, True, ())
     assert kinds >= {"entry", "document", "drawer", "fact"}
-    assert explained > 100
+    assert explained > 5 * queries
 
 
 def _id_of(hit: Any) -> str:

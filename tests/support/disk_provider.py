@@ -7,7 +7,7 @@ from typing import Any
 
 from crew_journal.schemas.documents.provider import ProviderScope
 from crew_journal.services.documents.adapters import StoreProvider
-from crew_journal.services.documents.disk_provider import DiskStore
+from crew_journal.services.documents.providers import DiskStore
 
 
 class DiskProvider(StoreProvider):

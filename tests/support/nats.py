@@ -16,9 +16,8 @@ from nats.aio.client import Client
 
 from crew_journal.schemas.core.errors import BrokerError
 from crew_journal.services.access.tokens import bcrypt_hash, mint_token
-from crew_journal.services.journal.broker.broker import ManagedBroker
+from crew_journal.services.journal.broker.broker import ManagedBroker, NatsBinary, find_nats_server
 from crew_journal.services.journal.broker.config import AgentUser, Durability
-from crew_journal.services.journal.broker.nats_binary import NatsBinary, find_nats_server
 
 PROJECT = Path(__file__).resolve().parents[2]
 CACHE = PROJECT / ".cache" / "nats"

@@ -7,14 +7,14 @@ import json
 import os
 import shutil
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from support.processes import COMMAND, Stack
 from support.running import running_node
 
 from crew_journal.schemas.cluster.slots import owner_of, slot_of
@@ -82,7 +82,7 @@ async def running_nodes(directory: Path, names: tuple[str, ...], **given: Any) -
 class NodeProcess:
     """A node in a process of its own."""
 
-    process: Process
+    process: subprocess.Popen[bytes]
     http_url: str
     owner_token: str
 
@@ -92,30 +92,25 @@ class NodeProcess:
 
     async def end(self) -> None:
         """Kill it, unless it has ended."""
-        if self.process.returncode is None:
+        if self.process.poll() is None:
             self.process.kill()
-        await self.process.wait()
+        await asyncio.to_thread(self.process.wait)
 
 
 async def start_process(folder: Path, name: str, nats: str, user: str, password: str) -> NodeProcess:
     """Start ``up --node`` on a data directory."""
-    command = (
-        sys.executable,
-        "-m",
-        "crew_journal.services.cli",
-        "up",
-        "--data-dir",
-        str(folder),
-        "--http",
-        "127.0.0.1:0",
-    )
+    command = [str(COMMAND), "up", "--data-dir", str(folder), "--http", "127.0.0.1:0"]
     settings = {"NATS_USER": user, "NATS_PASSWORD": password, "EMBEDDER": "none", "SEAL_S": "0"}
     environment = os.environ | {f"CREW_JOURNAL_{key}": value for key, value in settings.items()}
     with (folder.parent / f"{name}.log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *command, "--nats", nats, "--node", name, "--json", env=environment, stdout=PIPE, stderr=log
+        process = Stack.popen(
+            [*command, "--nats", nats, "--node", name, "--json"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
         )
     assert process.stdout is not None
-    line = await asyncio.wait_for(process.stdout.readline(), START_S)
+    line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), START_S)
     facts = json.loads(line)
     return NodeProcess(process, facts["http"], (folder / "admin.token").read_text().strip())

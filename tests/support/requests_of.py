@@ -60,11 +60,18 @@ NEEDED: Final[Mapping[str, Mapping[str, Any]]] = {
 GROWING: Final = "ßİﬃΐ"
 """Letters that become several when their case is folded or their forms are resolved."""
 _MOST_GROWN: Final = 4_000
+_SCHEMAS: dict[str, Mapping[str, Any]] = {}
+
+
+def _schema(operation: Operation[Any, Any]) -> Mapping[str, Any]:
+    if operation.name not in _SCHEMAS:
+        _SCHEMAS[operation.name] = inlined(operation.request.model_json_schema())
+    return _SCHEMAS[operation.name]
 
 
 def fields_of(operation: Operation[Any, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """Good values of the required fields."""
-    schema = inlined(operation.request.model_json_schema())
+    schema = _schema(operation)
     known = {**known, **NEEDED.get(operation.name, {})}
     needed = dict.fromkeys((*schema.get("required", ()), *NEEDED.get(operation.name, ())))
     return {name: known.get(name, _made(schema["properties"][name])) for name in needed}
@@ -72,7 +79,7 @@ def fields_of(operation: Operation[Any, Any], known: Mapping[str, Any]) -> dict[
 
 def grown(operation: Operation[Any, Any], name: str) -> str:
     """A text as long as the field may be, of letters that folding makes longer."""
-    schema = inlined(operation.request.model_json_schema())["properties"][name]
+    schema = _schema(operation)["properties"][name]
     lengths = [part["maxLength"] for part in (schema, *schema.get("anyOf", ())) if "maxLength" in part]
     most = min(max(lengths, default=70), _MOST_GROWN)
     return (GROWING * most)[:most]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from support.stack import Stack
@@ -85,9 +86,14 @@ class Place:
         }
 
 
-def described(toolset: str, tool: Tool) -> dict[str, Any]:
+def described(toolset: str, tool: Tool) -> Mapping[str, Any]:
     """The schema of a tool's arguments."""
-    return input_schema(tool.name, toolset, OPERATIONS[tool.operation])
+    return _described(toolset, tool.name, tool.operation)
+
+
+@cache
+def _described(toolset: str, tool: str, operation: str) -> Mapping[str, Any]:
+    return input_schema(tool, toolset, OPERATIONS[operation])
 
 
 def good(toolset: str, tool: Tool, place: Place) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.budgets import ACCOUNTS_KEPT, BudgetLimits, Budgets, Spender
 from crew_journal.services.client.core import ATTEMPTS, LONGEST_RETRY_AFTER_S, HttpRequest, checked, pause_after
-from crew_journal.services.http.bodies import BodyBudget, OpenRequests, Share
-from crew_journal.services.http.problems import error_response
+from crew_journal.services.http.bodies import BodyBudget, OpenRequests, Share, error_response
 
 MIB = 2**20
 

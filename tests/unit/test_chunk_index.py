@@ -18,7 +18,7 @@ from support.recall import ANALYZER
 from support.recalling import MINI
 
 from crew_journal.consumers.folds.words import chunk_terms
-from crew_journal.schemas.documents.chunks import chunks_of
+from crew_journal.schemas.documents.rules import chunks_of
 from crew_journal.schemas.models.events import EmbeddingsActivated
 from crew_journal.services.documents.search import find_chunks
 from crew_journal.services.recall.asking import query_of

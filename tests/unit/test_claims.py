@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crew_journal.schemas.relations.claims import (
+from crew_journal.schemas.relations.judging import (
     Sameness,
     corrected_value,
     corrected_within,

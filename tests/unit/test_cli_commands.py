@@ -232,7 +232,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_schema_is_the_exported_one(capsys: pytest.CaptureFixture[str]) -> None:
-    from crew_journal.schemas.export import entry_json_schema
+    from crew_journal.schemas.catalogue import entry_json_schema
 
     assert main(["schema", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == entry_json_schema()

@@ -27,7 +27,7 @@ from crew_journal.schemas.models.events import EmbeddingsActivated
 from crew_journal.schemas.palace.events import DrawerFiled, PalaceIdentitySet
 from crew_journal.schemas.standing.events import RetractionMade
 from crew_journal.schemas.text.analyzer import Analyzer
-from crew_journal.services.context.assembling import Assembling
+from crew_journal.services.context.use_cases import Assembling
 from crew_journal.services.desk import Caller
 from crew_journal.services.documents.owned import PromptDocuments, StoredPrompts
 from crew_journal.services.entries.queries import JournalQueries
@@ -56,7 +56,7 @@ async def layered_memory(
         shared = node_of(store, queries=queries, recall=recall, analyzer=analyzer, clock=lambda: NOW)
         shared.put(DrawerSearch, drawers)
         shared.put(Registry, registry)
-        shared.put(StoredPrompts, cast(StoredPrompts, owned))
+        shared.put(StoredPrompts, cast("StoredPrompts", owned))
         assembling = shared.use(Assembling)
         yield assembling
         await shared.ends.aclose()

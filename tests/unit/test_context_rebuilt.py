@@ -20,7 +20,7 @@ from crew_journal.schemas.facts.events import FactAsserted, FactEntity, FactVeri
 from crew_journal.schemas.facts.names import entity_id
 from crew_journal.schemas.palace.events import DrawerFiled, PalaceIdentitySet
 from crew_journal.schemas.text.analyzer import Analyzer
-from crew_journal.services.context.assembling import Assembling
+from crew_journal.services.context.use_cases import Assembling
 from crew_journal.services.desk import Caller
 from crew_journal.services.documents.owned import PromptDocuments, StoredPrompts
 from crew_journal.services.entries.queries import JournalQueries
@@ -70,7 +70,7 @@ async def assembled(path: Path, batch: int) -> str:
         shared = node_of(store, queries=queries, recall=recall, analyzer=analyzer, clock=lambda: NOW)
         shared.put(DrawerSearch, drawers)
         shared.put(Registry, registry)
-        shared.put(StoredPrompts, cast(StoredPrompts, owned))
+        shared.put(StoredPrompts, cast("StoredPrompts", owned))
         assembling = shared.use(Assembling)
         request = ContextRequest(
             prompt="Where was the fiscal archive moved?",

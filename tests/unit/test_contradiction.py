@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crew_journal.schemas.relations.contradiction import contradiction
-from crew_journal.schemas.relations.verdicts import BORDERLINE
+from crew_journal.schemas.relations.rules import BORDERLINE
 from crew_journal.schemas.text.sentences import sentences_of
 
 CONTRADICTS = [

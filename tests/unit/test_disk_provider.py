@@ -21,7 +21,7 @@ from crew_journal.schemas.documents.provider import (
     SnippetsRequest,
 )
 from crew_journal.schemas.documents.rules import sha256_of
-from crew_journal.services.documents import disk_provider as files
+from crew_journal.services.documents import providers as files
 
 NOW = datetime(2026, 5, 21, 9, 0, tzinfo=UTC)
 SCOPE = ProviderScope(workspace_id="acme", agent_id="ada", crew_id="red", role="OWNER")

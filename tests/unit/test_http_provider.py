@@ -20,7 +20,7 @@ from crew_journal.schemas.core.errors import (
 )
 from crew_journal.schemas.documents.provider import ForgetRequest, ProviderScope, RetainRequest, SnippetsRequest
 from crew_journal.services.documents.adapters import StoreProvider
-from crew_journal.services.documents.http_provider import HttpStore
+from crew_journal.services.documents.providers import HttpStore
 
 SCOPE = ProviderScope(workspace_id="acme", agent_id="ada", crew_id="red", role="AGENT")
 WRITE = RetainRequest(workspace_id="acme", tier="AGENT", content="- text\n", mode="append")

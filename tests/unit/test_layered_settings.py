@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from crew_journal.schemas.core.errors import InvalidQuery
 from crew_journal.schemas.core.recorded_settings import WorkspaceSettings
 from crew_journal.schemas.settings import Settings
-from crew_journal.services.context.assembling import tokenizer_of
 from crew_journal.services.context.state import LayeredChoices
+from crew_journal.services.context.use_cases import tokenizer_of
 
 
 def test_the_names_of_cruvero_are_read_and_our_own_win(monkeypatch: pytest.MonkeyPatch) -> None:

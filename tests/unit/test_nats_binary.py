@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crew_journal.schemas.core.errors import BrokerError
-from crew_journal.services.journal.broker.nats_binary import NatsBinary, find_nats_server, parse_version
+from crew_journal.services.journal.broker.broker import NatsBinary, find_nats_server, parse_version
 
 
 def fake_server(folder: Path, says: str, exit_code: int = 0) -> Path:

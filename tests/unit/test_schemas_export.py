@@ -9,11 +9,10 @@ import jsonschema_rs
 import pytest
 from support.journal import NOW, OWNER, note
 
-from crew_journal.schemas.catalogue import catalogue, info_of
+from crew_journal.schemas.catalogue import catalogue, entry_json_schema, info_of, stored_json_schema
 from crew_journal.schemas.core.entry import JournalEntry
 from crew_journal.schemas.core.errors import InvalidEntry, NotAllowed
 from crew_journal.schemas.core.payload import SERVICE_ALONE
-from crew_journal.schemas.export import entry_json_schema, stored_json_schema
 from crew_journal.services.journal.intake.submission import accept
 
 SUBMITTED = jsonschema_rs.validator_for(entry_json_schema())  # without formats, as most validators are by default

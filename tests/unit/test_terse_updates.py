@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from crew_journal.schemas.relations.rules import Statement
 from crew_journal.schemas.relations.updates import elaborates, update
-from crew_journal.schemas.relations.verdicts import Statement
 from crew_journal.schemas.text.dates import days_from_civil
 
 MAY_4 = days_from_civil(2026, 5, 4)

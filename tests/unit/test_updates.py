@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crew_journal.schemas.relations.rules import Consequence, Statement
 from crew_journal.schemas.relations.updates import OlderStatement, chosen, update
-from crew_journal.schemas.relations.verdicts import Consequence, Statement
 from crew_journal.schemas.text.dates import days_from_civil
 
 MAY_4 = days_from_civil(2026, 5, 4)  # a Monday

@@ -26,7 +26,7 @@ from ....schemas.core.subjects import (
     JOURNAL_SUBJECTS,
 )
 from ....schemas.settings import DEDUPE_WINDOW_S
-from .nats_binary import ATOMIC_BATCH_VERSION, MINIMUM_VERSION
+from .broker import ATOMIC_BATCH_VERSION, MINIMUM_VERSION
 
 API_TIMEOUT_S: Final = 10.0
 """Seconds for one request to JetStream; creating a stream takes about 5 ms, recovery of a large one longer."""

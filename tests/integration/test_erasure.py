@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,8 +15,12 @@ import pytest
 from support.minilm import minilm_cache
 from support.running import running_node
 
+from crew_journal.consumers.host import rebuild
+from crew_journal.consumers.host.rebuild import FoldedApart
 from crew_journal.services.erasure.use_cases import Erasures
+from crew_journal.services.runtime import views
 from crew_journal.services.runtime.erasing import ErasedStream
+from crew_journal.services.runtime.folding_apart import fold_apart
 from crew_journal.services.runtime.node import Runtime
 
 DEADLINE_S = 30.0
@@ -133,7 +139,17 @@ async def test_forget_entry_with_derived_texts_leaves_no_trace_and_the_neighbour
         assert '"equal": true' in verified.text.replace('":true', '": true')
 
 
-async def test_forget_subject_leaves_a_subject_whose_name_is_longer(tmp_path: Path) -> None:
+async def test_forget_subject_with_views_folded_in_another_process_leaves_a_subject_whose_name_is_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folded: list[FoldedApart | None] = []
+
+    async def fold(*given: Any) -> FoldedApart | None:
+        folded.append(await fold_apart(*given))
+        return folded[-1]
+
+    monkeypatch.setattr(rebuild, "APART_FROM", 1)
+    monkeypatch.setattr(views, "fold_apart", fold)
     async with running_node(tmp_path) as node, asking(node) as ask:
         _, drawer = await planted(ask)
         for asked in ({"subject": "ana"}, {"ids": [drawer]}):
@@ -141,6 +157,22 @@ async def test_forget_subject_leaves_a_subject_whose_name_is_longer(tmp_path: Pa
             await ask.completed(begun["erasure_id"])
         assert (await ask.get("/v1/journal", q="green tea"))["entries"]
         assert await ask.traces() == {"files": {}, "views": {}}
+        verified = await ask.client.post("/v1/admin/verify")
+        assert '"equal": true' in verified.text.replace('":true', '": true')
+    assert len(folded) >= 2
+    assert all(done is not None and done.missing for done in folded)
+
+
+async def test_process_that_folds_ends_with_the_node() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", fold_apart.__module__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    nobody = "nats://127.0.0.1:9"
+    task = {"nats": [nobody, None, None], "memory_mb": 64, "path": "views", "names": [], "last_seq": 1}
+    process.stdin.write(json.dumps(task).encode() + b"\n")
+    process.stdin.close()
+    assert await asyncio.wait_for(process.wait(), DEADLINE_S) != 0
 
 
 async def test_forget_author_and_source_leave_neighbours_with_longer_names_and_of_the_same_source(

@@ -10,7 +10,7 @@ from ...schemas.core.errors import InvalidQuery, Unavailable
 from .commands import Option
 from .connection import client
 from .options import Json, Where, Workspace
-from .output import print_pairs, say, show
+from .output import counted, print_pairs, say, show
 
 POLL_S: Final = 0.2
 """Seconds between looks at an erasure: the views of 100,000 entries are folded again in about 20 s."""
@@ -52,6 +52,9 @@ def forget(
         with client(where) as journal:
             show(journal.prove_erased(prove), json_output, _traces)
         return
+    if not (ids or subject or author or source):
+        hint = "give --id, --subject, --author or --source; --prove TEXT looks for a text"
+        raise InvalidQuery("nothing is named to erase", hint=hint, field="ids")
     if not reason.strip():
         raise InvalidQuery("an erasure needs a reason", hint="--reason 'asked by the person on …'", field="reason")
     with client(where) as journal:
@@ -68,7 +71,7 @@ def forget(
             show(planned, json_output, _planned)
             return
         if not json_output:
-            say(f"erasing {planned.messages:,} messages; the views are folded again …")
+            say(f"erasing {counted(planned.messages, 'message')}; the views are folded again …")
         erasure = journal.erasure(planned.erasure_id, min_seq=planned.seq, workspace_id=workspace)
         while erasure.state != "completed" and not erasure.failed:
             time.sleep(POLL_S)

@@ -75,9 +75,10 @@ def ownership() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def consents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests neither read nor change the configuration of the person who runs them."""
+    """Tests neither read nor change the configuration and state of the person who runs them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
 

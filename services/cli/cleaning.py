@@ -85,7 +85,9 @@ def kept(data_dir: Path) -> Iterator[RemovableFiles]:
         ),
         RemovableFiles("broker", "nats-server; needed to start `up`, unless one is on PATH", (settings.nats_dir,)),
         RemovableFiles(
-            "hooks", "how far hooks have read transcripts; turns are not recorded twice without it", (state,)
+            "hooks",
+            "how far hooks have read transcripts, and the key of imports: without it, a repeated import stores all again",
+            (state,),
         ),
         RemovableFiles(
             "trust", "which folders are trusted; without it, each has to be trusted again", (consents_folder(),)

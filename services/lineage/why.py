@@ -44,7 +44,7 @@ from ..desk import Caller
 from ..entries.filters import Visible
 from ..entries.rows import ARCHIVE_SOURCE, SELECT_LIST, StoredEntry, add_marks
 from ..node import Answers, Node
-from ..recall.receipts import DOCUMENT, PREFIX, Receipts, id_of_hit
+from ..recall.receipts import DOCUMENT, DRAWER, PREFIX, Receipts, drawers_filed_by, id_of_hit
 from .held import NOW, Writes
 from .use_cases import Trace
 
@@ -221,6 +221,7 @@ class Whys:
         made_of = [list(text.made_of) or of_places.get(text.id, []) for text in texts]
         may_read.look_at(entry_id for some in made_of for entry_id in some)
         hits = []
+        drawers = drawers_filed_by(self._views, workspace_id, [text.id for text in texts if text.kind == DRAWER])
         for text, ids in zip(texts, made_of, strict=True):
             readable = [entry_id for entry_id in ids if may_read(entry_id)]
             messages = sorted(trace.messages(readable).values(), key=lambda message: message.seq)
@@ -239,7 +240,7 @@ class Whys:
                 WhyHit(
                     rank=text.rank,
                     kind=text.kind,
-                    id=text.id,
+                    id=drawers.get(text.id, text.id),
                     entry_id=text.made_of[0] if text.made_of else text.id,
                     score=text.score,
                     confidence=text.confidence,
@@ -394,7 +395,8 @@ def _texts_of(entry_type: str, payload: Mapping[str, Any]) -> list[_ReceiptText]
     ]
     for text in sorted(searched.texts, key=lambda text: text.rank):
         made_of = () if text.entry_id is None else (text.entry_id,)
-        texts.insert(text.rank, _ReceiptText(0, text.kind, text.id, made_of, text.confidence, text.confidence))
+        name = text.entry_id if text.kind == DRAWER and text.entry_id is not None else text.id
+        texts.insert(text.rank, _ReceiptText(0, text.kind, name, made_of, text.confidence, text.confidence))
     texts += [_ReceiptText(0, DOCUMENT, piece, (), None, None) for piece in searched.chunks]
     return [text._replace(rank=rank) for rank, text in enumerate(texts)]
 

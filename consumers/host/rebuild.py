@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ import duckdb
 import structlog
 
 from ...schemas.core.errors import CrewJournalError, NotFound, Unavailable, VerificationFailed, ViewsDamaged
-from ...schemas.core.sequence_set import without
+from ...schemas.core.sequence_set import Range, without
 from ...schemas.core.table import Tables
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES, REPLAY_BATCH_MESSAGES
 from ..projection import Projection
@@ -229,6 +229,8 @@ def _key(names: Sequence[str], row: Sequence[Any], width: int) -> dict[str, str]
 
 
 _SUFFIX: Final = {"rebuild": REBUILD_SUFFIX, "verify": ".verify", "salvage": ".salvage"}
+APART_FROM: Final = 20_000
+"""Messages from which a rebuild folds in a process of its own: fewer take less time than the process takes to start."""
 BEFORE_LOSS: Final = ".before-loss-"
 """Marks the name of a replaced view file that had more events than the stream."""
 _log = structlog.get_logger(__name__)
@@ -253,6 +255,23 @@ class Rebuilt:
     failed: Mapping[str, str] = field(default_factory=dict)
     lack: Lack | None = None
     kept_as: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedApart:
+    """What another process has folded into a new file.
+
+    Attributes:
+        missing: Sequences that it did not find in the stream.
+        parked: Number of messages that could not be folded.
+    """
+
+    missing: Sequence[Range]
+    parked: int
+
+
+FoldApart = Callable[[Path, Sequence[str], int, Progress | None], Awaitable[FoldedApart | None]]
+"""Folds projections up to a sequence into a new file in another process; None if that failed."""
 
 
 class ViewNotRebuilt(CrewJournalError):
@@ -302,8 +321,21 @@ class Fresh:
 
 
 @asynccontextmanager
-async def beside(live: Host, projections: Sequence[Projection], kind: str, memory_mb: int) -> AsyncIterator[Fresh]:
-    """An empty store next to the live one, and a host with copies of the projections; both are deleted at the end.
+async def beside(
+    live: Host,
+    projections: Sequence[Projection],
+    kind: str,
+    memory_mb: int,
+    fill: Callable[[Path], Awaitable[None]] | None = None,
+) -> AsyncIterator[Fresh]:
+    """A store next to the live one, and a host with copies of the projections; both are deleted at the end.
+
+    Args:
+        live: The live host.
+        projections: Of the new store.
+        kind: The operation that needs it.
+        memory_mb: Memory limit of the second DuckDB, MiB.
+        fill: Makes the file; without it, the store is empty.
 
     Raises:
         Unavailable: If the disk is too full.
@@ -318,7 +350,13 @@ async def beside(live: Host, projections: Sequence[Projection], kind: str, memor
     async def collect(refused: Parked) -> None:
         parked.append(refused)
 
-    store = ViewStore.open(path, memory_mb=memory_mb)
+    try:
+        if fill is not None:
+            await fill(path)
+        store = ViewStore.open(path, memory_mb=memory_mb)
+    except BaseException:
+        _discard(path)
+        raise
     twins = [type(projection)() for projection in projections]
     host = Host(store, twins, park=collect, housekeeping=False, replays=True)
     try:
@@ -355,6 +393,7 @@ async def rebuild(
     names: Collection[str] | None = None,
     accept_loss: bool = False,
     progress: Progress | None = None,
+    apart: FoldApart | None = None,
 ) -> Rebuilt:
     """Build views again from the stream and replace the live views.
 
@@ -366,6 +405,7 @@ async def rebuild(
         accept_loss: Whether to replace views that have more entries than the stream, and keep their file; only if all
             are rebuilt.
         progress: Called with how far the replay is.
+        apart: Folds a long stream in another process, so that this one has time for requests.
 
     A projection whose rebuild fails stays unchanged and is named in the result.
 
@@ -380,7 +420,20 @@ async def rebuild(
     account = ReadAccount()
     counted = account.counted(source)
     kept_as: str | None = None
-    async with beside(live, chosen, "rebuild", memory_mb) as fresh:
+    parked = 0
+
+    async def fill(path: Path) -> None:
+        nonlocal parked
+        if apart is None or live.checkpoint < APART_FROM:
+            return
+        folded = await apart(path, [projection.name for projection in chosen], live.checkpoint, progress)
+        if folded is None:  # it is folded here
+            _discard(path)
+        else:
+            account.add(folded.missing)
+            parked = folded.parked
+
+    async with beside(live, chosen, "rebuild", memory_mb, fill) as fresh:
         while live.checkpoint - fresh.host.checkpoint > REPLAY_BATCH_MESSAGES:
             await fold_range(fresh.host, counted, live.checkpoint, progress)
         async with live.paused():
@@ -403,8 +456,9 @@ async def rebuild(
                 live.store.invalidate()
             live.folder.rejoin(projection.name for projection in built)
             await live.reload()
-    _log.info("rebuilt", projections=[p.name for p in built], seq=seq, parked=len(fresh.parked), failed=failed)
-    return Rebuilt(tuple(p.name for p in built), seq, len(fresh.parked), failed, lack or None, kept_as)
+    parked += len(fresh.parked)
+    _log.info("rebuilt", projections=[p.name for p in built], seq=seq, parked=parked, failed=failed)
+    return Rebuilt(tuple(p.name for p in built), seq, parked, failed, lack or None, kept_as)
 
 
 def _lack(live: Host, fresh: Fresh, account: ReadAccount) -> Lack:

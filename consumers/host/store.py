@@ -521,13 +521,14 @@ class ViewStore:
     def _swap(self, new_file: Path, keep_as: str | None) -> None:
         if new_file.with_name(new_file.name + ".wal").exists():
             raise Unavailable("the new views are not checkpointed", hint="close them first")
+        try:
+            if self._damage is None:  # a damaged file needs no checkpoint and may not be open
+                with telling_damage():
+                    self._writer.execute("CHECKPOINT")  # before readers wait; nothing is written until the swap
+        except ViewsDamaged as damage:
+            self._damage = _bare(damage)
+        _sync(new_file)
         with self._gate.closed():
-            try:
-                if self._damage is None:  # a damaged file needs no checkpoint and may not be open
-                    with telling_damage():
-                        self._writer.execute("CHECKPOINT")
-            except ViewsDamaged as damage:
-                self._damage = _bare(damage)
             self._disconnect()
             try:
                 if self.wal_bytes and self._damage is None:  # the log would be replayed into the other file
@@ -538,7 +539,6 @@ class ViewStore:
                     if self._wal.exists():
                         self._wal.replace(kept.with_name(kept.name + ".wal"))
                 self._wal.unlink(missing_ok=True)
-                _sync(new_file)
                 new_file.replace(self._path)
                 _sync(self._path.parent)
                 self._damage = None

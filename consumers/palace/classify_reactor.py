@@ -30,7 +30,7 @@ from pydantic_core import from_json
 
 from ...schemas.core import headers as h
 from ...schemas.core.entry import ActorType
-from ...schemas.core.ids import derived_id
+from ...schemas.core.ids import derived_id, sealed
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.subjects import Family, parse_subject
 from ...schemas.core.timestamps import DAY_MS
@@ -303,7 +303,7 @@ class PalaceRecord:
                 self._counts["facts_left_out"] += 1
                 continue
             fact_id = derived_id(
-                self._reactor.name, self._reactor.version, f"{workspace_id}/{drawer.entry_id}", "/".join(triple)
+                self._reactor.name, self._reactor.version, f"{workspace_id}/{drawer.entry_id}", sealed("/".join(triple))
             )
             until_ms = await self._end_rivals(workspace_id, drawer, triple, graph)
             payload = FactAsserted(
@@ -360,7 +360,9 @@ class PalaceRecord:
     async def _decide(
         self, workspace_id: str, drawer: Waiting, payload: ControlPayload, name: str, summary: str
     ) -> None:
-        await self._reactor.record(workspace_id, payload, f"entry/{name}", cause=drawer.entry_id, summary=summary)
+        await self._reactor.record(
+            workspace_id, payload, f"entry/{sealed(name)}", cause=drawer.entry_id, summary=summary
+        )
 
 
 # Compares a classified drawer with its neighbours: contradictions first, then clusters (contract of the palace, §3).

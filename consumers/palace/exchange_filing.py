@@ -298,17 +298,19 @@ class Filing:
 
     def _pieces(self, workspace_id: str, exchanges: Sequence[Exchange]) -> list[list[_Piece]]:
         return [
-            [self._piece(workspace_id, exchange, chunk) for chunk in filed_chunks(text, self._thresholds)]
+            [
+                self._piece(workspace_id, exchange, chunk, number)
+                for number, chunk in enumerate(filed_chunks(text, self._thresholds))
+            ]
             if (text := exchange.text) is not None
             else []
             for exchange in exchanges
         ]
 
-    def _piece(self, workspace_id: str, exchange: Exchange, chunk: ExchangeChunk) -> _Piece:
+    def _piece(self, workspace_id: str, exchange: Exchange, chunk: ExchangeChunk, number: int) -> _Piece:
         name = drawer_id(WING, chunk.room, chunk.text)
-        cause = f"{workspace_id}/{exchange.head.entry_id}"
-        text_hash = hash64(chunk.text)
-        return _Piece(exchange, chunk, name, derived_id(_NAME, _VERSION, cause, f"{text_hash:016x}"), text_hash)
+        cause = "/".join((workspace_id, *(turn.entry_id for turn in exchange.turns)))
+        return _Piece(exchange, chunk, name, derived_id(_NAME, _VERSION, cause, number), hash64(chunk.text))
 
     async def _near(self, workspace_id: str, model: str | None, pieces: Sequence[_Piece]) -> list[list[str]]:
         """For each piece, the ids of the drawers that are near it."""

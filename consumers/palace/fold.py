@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from ...schemas.core.entry import ActorType
@@ -68,6 +68,8 @@ from ..projection import Batch, Folds, FoldTransaction
 # Folds the upkeep of drawers, which is not in their rows: decays, unusable answers, links, centroids.
 
 
+_FILED_BY: Final = f"""SELECT entry_id, drawer_id FROM {DRAWERS}
+    WHERE workspace_id = ? AND entry_id IN (SELECT unnest(?::VARCHAR[]))"""
 _FADING: Final = f"""SELECT drawer.key, drawer.drawer_id FROM {DRAWERS} AS drawer {UPKEEP}
     LEFT JOIN {DRAWER_USES} AS uses ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id
     WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}' AND memory_type <> '{DIARY}'
@@ -248,8 +250,19 @@ def _superseded(event: EntryRecorded, tx: FoldTransaction) -> None:
 
 def _corrected(event: EntryRecorded, tx: FoldTransaction) -> None:
     """Who may correct a drawer was decided before the event was recorded."""
-    for drawer_id, by in payload_of(event, StatementCorrected).ids("drawer").items():
+    said = payload_of(event, StatementCorrected)
+    filings = said.ids("filing")
+    drawer_of = _filed_by(tx, event, [name for names in filings.items() for name in names if name is not None])
+    retired = said.ids("drawer") | {
+        drawer_of[name]: drawer_of.get(by or "") for name, by in filings.items() if name in drawer_of
+    }
+    for drawer_id, by in retired.items():
         _change(event, tx, drawer_id, superseded_by=by or event.entry.id, held_until_ms=event.published_ms)
+
+
+def _filed_by(tx: FoldTransaction, event: EntryRecorded, entry_ids: Sequence[str]) -> dict[str, str]:
+    """Entry → the drawer that it filed."""
+    return dict(tx.rows(_FILED_BY, [event.workspace_id, list(entry_ids)])) if entry_ids else {}
 
 
 def _may_replace(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, by: str) -> bool:
@@ -393,7 +406,9 @@ class DrawersProjection:
             new.clear()
             _BY_TYPE[event.entry.entry_type](event, tx)
         tx.add(DRAWERS, list(new.values()))
-        self._renew_texts({name_key((event.workspace_id, name)) for event in events for name in _named_in(event)}, tx)
+        self._renew_texts(
+            {name_key((event.workspace_id, name)) for event in events for name in _named_in(event, tx)}, tx
+        )
 
     def _renew_texts(self, keys: set[int], tx: FoldTransaction) -> None:
         """Make the texts of these drawers those of their rows."""
@@ -461,14 +476,16 @@ class DrawersProjection:
         )
 
 
-def _named_in(event: EntryRecorded) -> Iterable[str]:
+def _named_in(event: EntryRecorded, tx: FoldTransaction) -> Iterable[str]:
     """The drawers that an event is about."""
     payload = event.entry.payload
     if event.entry.entry_type.startswith("drawer."):
         yield from payload.get("drawer_ids", ())
         yield from (payload[name] for name in ("drawer_id", "into") if name in payload)
     elif event.entry.entry_type == StatementCorrected.ENTRY_TYPE:
-        yield from payload_of(event, StatementCorrected).ids("drawer")
+        said = payload_of(event, StatementCorrected)
+        yield from said.ids("drawer")
+        yield from _filed_by(tx, event, list(said.ids("filing"))).values()
 
 
 PROJECTION = DrawersProjection

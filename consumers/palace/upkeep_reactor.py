@@ -13,6 +13,7 @@ from typing import Final
 from nats.aio.msg import Msg
 
 from ...schemas.core import headers as h
+from ...schemas.core.ids import sealed
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.subjects import Family
 from ...schemas.core.timestamps import DAY_MS
@@ -89,7 +90,7 @@ class PalaceMaintainReactor(TickReactor):
 
     async def _decide(self, tick: Tick, payload: ControlPayload, name: str, summary: str) -> None:
         day = str(tick.due_ms // DAY_MS)
-        await self.record(tick.workspace_id, payload, name, cause=tick.entry_id, summary=summary, key=day)
+        await self.record(tick.workspace_id, payload, sealed(name), cause=tick.entry_id, summary=summary, key=day)
 
 
 # Reinforces drawers that are similar to one that was added by hand (contract of the palace, §5).
@@ -98,15 +99,17 @@ class PalaceMaintainReactor(TickReactor):
 # Only ``palace add`` reinforces; conversations, diaries, devices and imports do not. Entries of a diary gain nothing.
 #
 # Invariants: a drawer reinforces once, however often it is added or the reactor runs, because the id of the event
-# follows from the drawer. A drawer that is added while there is no embedding model never reinforces.
+# follows from the entry that filed it first. A drawer that is added while there is no embedding model never reinforces.
 #
 # Durable: ack policy explicit, ack wait ``ReinforceLimits.ack_wait_s`` (renewed while it works), unlimited deliveries,
 # at most ``max_ack_pending`` unacked; in stream order, except for drawers that wait for the vectors of earlier ones.
 
 
-_ADDED: Final = f"""SELECT drawer_id, entry_id, filed_ms FROM {DRAWERS}
+_ADDED: Final = f"""SELECT drawer_id, entry_id, filed_ms FROM {DRAWERS} AS added
     WHERE workspace_id = ? AND {LIVE_DRAWER} AND entry_id IN (SELECT unnest(?)) AND memory_type <> '{DIARY}'
-        AND added_by NOT IN ('{ADDED_BY}', 'mobile') AND imported_from = '' ORDER BY filed_ms, drawer_id"""
+        AND added_by NOT IN ('{ADDED_BY}', 'mobile') AND imported_from = '' AND NOT EXISTS (FROM {DRAWERS} AS past
+            WHERE past.key = added.key AND past.drawer_id = added.drawer_id AND past.entry_id <> added.entry_id)
+    ORDER BY filed_ms, drawer_id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,7 @@ class PalaceReinforceReactor(ViewsReactor):
             return
         payload = DrawerReinforced(added=added, drawer_ids=tuple(similar), boost=REINFORCE_BOOST)
         summary = f"{added} reinforces {len(similar)} drawers"
-        await self.record(workspace_id, payload, 0, cause=cause, summary=summary, key=added)
+        await self.record(workspace_id, payload, 0, cause=cause, summary=summary)
         self._counts["reinforced"] += len(similar)
 
 

@@ -96,6 +96,10 @@ class EntryTooLarge(CrewJournalError):
     exit_code = 2
 
 
+ERASED_HINT: Final = "an erased id cannot be used again"
+"""Hint of the ``EntryConflict`` about an erased id, by which clients recognise it."""
+
+
 class EntryConflict(CrewJournalError):
     """The journal holds an entry with this id and different content; ``seq`` is the sequence of that entry, 0 if unknown.
 

@@ -26,6 +26,7 @@ NO_ID: Final = "_"
 DERIVED_NAMESPACE: Final = uuid.UUID("6f1b1c62-6f0e-5b0e-9a0c-5f6d1a3f7c21")
 """Namespace of every UUIDv5; part of the event format, must never change."""
 
+_SEAL_KEY: Final = secrets.token_bytes(32)
 _NONCE_BYTES: Final = 12
 """Random bytes of an unpredictable message id."""
 
@@ -84,6 +85,15 @@ def derived_id(reactor: str, version: int, cause: str, n: int | str = 0) -> str:
         cause: Workspace and id of the causing entry, or another stable name of the cause.
     """
     return "d_" + uuid.uuid5(DERIVED_NAMESPACE, f"{reactor}\x00{version}\x00{cause}\x00{n}").hex
+
+
+def sealed(text: str) -> str:
+    """Stands for a text, or what was made of one, in the cause of a derived id: constant in this process, else random.
+
+    An id that anybody can compute from a text confirms a guess of the text after it was erased. With a seal, a repetition
+    in the same process has the same id; after a restart, the views know what was recorded.
+    """
+    return hashlib.blake2b(text.encode(), key=_SEAL_KEY, digest_size=16).hexdigest()
 
 
 def is_service_id(text: object) -> bool:

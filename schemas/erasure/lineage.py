@@ -23,7 +23,7 @@ from ..core.envelope import (
 )
 from ..facts.events import FactAsserted
 from ..learning.events import LessonRecorded
-from ..palace.events import DrawerFiled
+from ..palace.events import DrawerFiled, DrawerSuperseded
 
 REFERENCES: Final = ("derived_from", "evidence", "source_entry_ids")
 """Fields of ``refs`` and of payloads that list the ids of the messages a text was made of."""
@@ -31,6 +31,10 @@ SOURCES: Final = ("source_entry_id", "skill_of", "proposal_id", "src_entry_id", 
 """Fields of payloads that hold one such id."""
 ABOUT: Final = ("entry_id", "target_entry_id", "rule_id", "lesson_id")
 """Fields of decisions that name the one thing that the decision is about: it goes with that thing."""
+REPLACED: Final = "superseded_by"
+"""Field of decisions that names what takes the place of others: they count again if it is erased."""
+DRAWERS: Final = ("drawer_id", "source_drawer_id", "drawer_ids", "into", "added")
+"""Fields that name drawers by ids that follow from their texts: no message keeps the id of an erased drawer."""
 VECTOR_OF: Final = "vector_of"
 PARENT: Final = "parent_entry_id"
 """Key of ``refs`` of a correction: the entry that it corrects."""
@@ -96,22 +100,23 @@ def _of_payload(entry: JournalEntry) -> Iterator[tuple[str, str]]:
         yield from _each(payload.get(field), "source")
     for field in ABOUT:
         yield from _each(payload.get(field), "about")
+    of_drawer = entry.entry_type == DrawerSuperseded.ENTRY_TYPE
+    yield from _each(map(named_drawer if of_drawer else str, _strings(payload.get(REPLACED))), "about")
     targets = payload.get("targets")
     if isinstance(targets, Mapping) and len(ids := list(_strings(targets.get("ids")))) == 1:
         yield from _each(ids, "about")
     retired = payload.get("retired")
-    if isinstance(retired, list) and len(retired) == 1 and isinstance(retired[0], Mapping):
+    if isinstance(retired, list) and retired and isinstance(retired[0], Mapping):
         named = {"drawer": named_drawer, "fact": named_fact}.get(str(retired[0].get("kind")), str)
-        yield from _each(map(named, _strings(retired[0].get("id"))), "about")
+        if len(retired) == 1:
+            yield from _each(map(named, _strings(retired[0].get("id"))), "about")
+        yield from _each(map(named, _strings(retired[0].get("by"))), "about")
     for stated in payload.get("facts") or ():  # of a person: each with the entry that states it
         if isinstance(stated, Mapping):
             yield from _each(stated.get("entry_id"), "states")
     if entry.entry_type != DrawerFiled.ENTRY_TYPE:
-        for field in ("drawer_id", "source_drawer_id"):
+        for field in DRAWERS:
             yield from _each(map(named_drawer, _strings(payload.get(field))), "drawer")
-        if payload.get("summary"):  # one text made of several drawers
-            merged = (*_strings(payload.get("drawer_ids")), *_strings(payload.get("into")))
-            yield from _each(map(named_drawer, merged), "drawer")
     if entry.entry_type != FactAsserted.ENTRY_TYPE:
         yield from _each(map(named_fact, _strings(payload.get("fact_id"))), "fact")
         if len(fact_ids := list(_strings(payload.get("fact_ids")))) == 1 or "subject" in payload:

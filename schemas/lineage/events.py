@@ -21,7 +21,7 @@ class HeldText(BaseModel):
 
     Attributes:
         kind: ``entry``, ``rule``, ``lesson``, ``document``, ``drawer`` or ``person``.
-        id: Its id: ``<owner>/<label>`` of a document.
+        id: Its id: ``<owner>/<label>`` of a document, the id of the entry that filed a drawer.
         entry_ids: The entries or document writes from which the text comes.
     """
 

@@ -74,7 +74,8 @@ class SearchedText(BaseModel):
     """A hit of a recall that is not an entry.
 
     Attributes:
-        id: ``<owner>/<label>:<first line>`` of a document, else the id of the drawer or fact.
+        id: ``<owner>/<label>:<first line>`` of a document, the id of the fact, or ``entry_id`` of a drawer, whose own id
+            follows from its text; older receipts have that.
         rank: Its place among all hits, from 0.
         entry_id: The entry by which the drawer was filed or the fact asserted, by which its uses are counted; None for
             a document.

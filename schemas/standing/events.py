@@ -52,14 +52,15 @@ class Retired(BaseModel):
     """A statement that a correction retired.
 
     Attributes:
-        kind: Entries are also rules, lessons and proposals.
-        id: Id of the entry, drawer or fact.
-        by: Id of the entry, drawer or fact that replaces it; None if nothing does.
+        kind: Entries are also rules, lessons and proposals. A filing is a drawer, named by the entry that filed it; older
+            events name drawers by their own ids, which follow from their texts.
+        id: Id of the entry, filing or fact.
+        by: Id of the entry, filing or fact that replaces it; None if nothing does.
         since_ms: From when the replacement holds, milliseconds since the epoch; None means from the correction on.
     """
 
     model_config = STORED
-    kind: Literal["entry", "drawer", "fact"]
+    kind: Literal["entry", "drawer", "fact", "filing"]
     id: str = Field(min_length=1, max_length=320)
     by: str | None = Field(default=None, max_length=320)
     since_ms: int | None = None

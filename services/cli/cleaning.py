@@ -19,6 +19,7 @@ from ..client.find import config_file, data_dir_of
 from ..client.project import consents_folder
 from .commands import Argument, Option
 from .connection import SIGNS
+from .importing.key import KEY_FILE
 from .options import DataDir, Json, settings_from
 from .output import print_table, say, show, size_text
 
@@ -83,8 +84,9 @@ def kept(data_dir: Path) -> Iterator[RemovableFiles]:
         RemovableFiles("broker", "nats-server; needed to start `up`, unless one is on PATH", (settings.nats_dir,)),
         RemovableFiles(
             "hooks",
-            "how far hooks have read transcripts, and whose prompts they are; turns are not recorded twice without it",
-            (state / "hooks", state / "persons.json"),
+            "how far hooks have read transcripts, whose prompts they are, and the key of imports; without them, turns are "
+            "recorded twice and a repeated import stores all again",
+            (state / "hooks", state / "persons.json", state / KEY_FILE),
         ),
         RemovableFiles(
             "trust", "which folders are trusted; without it, each has to be trusted again", (consents_folder(),)

@@ -12,7 +12,7 @@ from ...schemas.core.errors import InvalidQuery, Unavailable
 from .commands import Argument, Option
 from .connection import client
 from .options import Json, Where, Workspace
-from .output import print_pairs, say, show
+from .output import counted, print_pairs, say, show
 
 _DRY_RUN: Final = "dry run"
 """Reason of a request that changes nothing, if none is given."""
@@ -80,7 +80,7 @@ def forget(
             show(planned, json_output, _planned)
             return
         if not json_output:
-            say(f"erasing {planned.messages:,} messages; the views are folded again …")
+            say(f"erasing {counted(planned.messages, 'message')}; the views are folded again …")
         erasure = journal.erasure(planned.erasure_id, min_seq=planned.seq, workspace_id=workspace)
         while erasure.state != "completed" and not erasure.failed:
             time.sleep(POLL_S)

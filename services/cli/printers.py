@@ -873,7 +873,8 @@ def _who_saw(answer: Mapping[str, Any]) -> None:
         for row in answer["prompts"]
     ]
     print_table(columns, rows, empty="no recorded prompt held it")
-    say(f"{answer['total']} prompts, {len(answer['runs'])} runs, {len(answer['agents'])} agents")
+    counts = (answer["total"], "prompt"), (len(answer["runs"]), "run"), (len(answer["agents"]), "agent")
+    say(", ".join(counted(number, name) for number, name in counts))
 
 
 def _notices(answer: Mapping[str, Any]) -> None:

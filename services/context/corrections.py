@@ -82,7 +82,7 @@ _KEY_BYTES: Final = 64
 _KEPT_FIELDS: Final = ("entry_type", "severity", "crew_id", "agent_id", "mission_id", "trace_id", "data_subject_id")
 """Fields that a correction of an entry takes from it: where it belongs, and whose data it is."""
 _MADE: Final = f"""SELECT seq, ts_ms, payload, actor_id FROM {ENTRIES} WHERE control AND workspace_id = ?
-    AND entry_type = '{StatementCorrected.ENTRY_TYPE}' AND (? IS NULL OR (payload->>'$.retired[0].id') = ?)
+    AND entry_type = '{StatementCorrected.ENTRY_TYPE}' AND (? IS NULL OR list_contains(?, payload->>'$.retired[0].id'))
     ORDER BY seq DESC LIMIT ?"""
 _EVIDENCE: Final = f"""SELECT id, coalesce(publisher, '{UNRECORDED}'), agent_id, published_ms FROM {ENTRIES} e
     WHERE workspace_id = ? AND list_contains(?, id) AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} x
@@ -109,6 +109,9 @@ class _Making:
         review: What is listed.
         seqs: Sequences of what was recorded.
         made: What was recorded, by where it stands.
+        filings: Drawer → the entry that filed it, by which the decision names it.
+        sources: The entry that recorded the new statement, of whose text the others are made.
+        last: The entry that was recorded last.
     """
 
     target: Stated
@@ -121,6 +124,9 @@ class _Making:
     seqs: list[int] = field(default_factory=list)
     made: dict[tuple[str, ...], str] = field(default_factory=dict)
     statements: list[Stated] = field(default_factory=list)
+    filings: dict[str, str] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    last: str = ""
 
     def retire(self, stated: Stated, by: str | None, why: str, since_ms: int | None = None) -> None:
         """Note that a statement is retired."""
@@ -129,6 +135,8 @@ class _Making:
         )
         self.why.append(why)
         self.statements.append(stated)
+        if stated.kind == "drawer":
+            self.filings[stated.id] = _recorded_as(stated)
 
     def by(self, stated: Stated) -> str | None:
         """What replaces a retired statement."""
@@ -173,9 +181,10 @@ class Corrections:
             also = [await self._claimants.of_id(caller, one) for one in dict.fromkeys(request.also) if one != target.id]
             for stated in also:
                 stated.check_may_correct(caller)
-            cause = f"{caller.workspace_id}/{target.kind}/{target.id}/{0 if last is None else last[0]}"
+            cause = f"{caller.workspace_id}/{target.kind}/{_recorded_as(target)}/{0 if last is None else last[0]}"
             plan = _Making(target, target.text, new, cause)
             replacement = await self._replace(caller, plan, target, new, _CORRECTED, _value_of(target, text))
+            plan.sources = (plan.last,) if plan.last else ()
             for stated in also:
                 if stated.counts:
                     await self._replace(caller, plan, stated, new, _NAMED)
@@ -199,9 +208,9 @@ class Corrections:
                 review = plan.review
             shown.append(
                 ops.CorrectionShown(
-                    id=first.id,
-                    kind=first.kind if old is None else old.kind,
-                    replaced_by=first.by,
+                    id=first.id if old is None else old.id,
+                    kind=old.kind if old is not None else "drawer" if first.kind == "filing" else first.kind,
+                    replaced_by=first.by if new is None else new.id,
                     old="" if old is None else old.text,
                     new="" if new is None else new.text,
                     by=by,
@@ -217,16 +226,17 @@ class Corrections:
     # what was recorded before
 
     async def _made(
-        self, caller: Caller, target_id: str | None, limit: int
+        self, caller: Caller, target: Stated | None, limit: int
     ) -> list[tuple[int, int, StatementCorrected, str | None]]:
-        params = [caller.workspace_id, target_id, target_id, limit]
+        ids = None if target is None else [target.id, _recorded_as(target)]
+        params = [caller.workspace_id, ids, ids, limit]
         rows = await asyncio.to_thread(self._views.rows, _MADE, params)
         return [
             (seq, ts_ms, StatementCorrected.model_validate(from_json(payload)), by) for seq, ts_ms, payload, by in rows
         ]
 
     async def _last(self, caller: Caller, target: Stated) -> tuple[int, StatementCorrected] | None:
-        made = await self._made(caller, target.id, 1)
+        made = await self._made(caller, target, 1)
         return (made[0][0], made[0][2]) if made else None
 
     async def _text(self, caller: Caller, statement_id: str | None) -> Stated | None:
@@ -250,10 +260,14 @@ class Corrections:
         """The answer to a correction that was recorded before; retires what repeats the old claim since."""
         target.check_may_correct(caller)
         seq, corrected = last
-        replacement = corrected.retired[0].by or ""
-        plan = _Making(target, target.text, new, f"{caller.workspace_id}/{target.kind}/{target.id}/{seq}/again")
-        plan.retired, plan.statements = [corrected.retired[0]], [target]
-        plan.why = [_CORRECTED]
+        present = await self._text(caller, corrected.retired[0].by)
+        replacement = "" if present is None else present.id
+        cause = f"{caller.workspace_id}/{target.kind}/{_recorded_as(target)}/{seq}/again"
+        plan = _Making(target, target.text, new, cause)
+        plan.retire(target, replacement or None, _CORRECTED, corrected.retired[0].since_ms)
+        plan.sources = () if present is None else (_recorded_as(present),)
+        if present is not None and present.kind == "drawer":
+            plan.filings[present.id] = _recorded_as(present)
         where = _place(target)
         plan.made[where] = replacement
         for stated in [await self._claimants.of_id(caller, one) for one in dict.fromkeys(request.also)]:
@@ -344,7 +358,7 @@ class Corrections:
             why = _SAME
             if content is not None and write:
                 try:
-                    await self._write(caller, store, row, content, replacement)
+                    await self._write(caller, store, row, content, replacement, plan.sources)
                 except CrewJournalError as error:
                     why = error.message
                 else:
@@ -359,7 +373,13 @@ class Corrections:
         return tuple(written)
 
     async def _write(
-        self, caller: Caller, store: JournalStore, row: DocumentRow, content: str, replacement: str
+        self,
+        caller: Caller,
+        store: JournalStore,
+        row: DocumentRow,
+        content: str,
+        replacement: str,
+        sources: tuple[str, ...],
     ) -> None:
         address = address_of(row)
         check_may_write(caller, address)
@@ -369,7 +389,7 @@ class Corrections:
             content=content,
             expected_seq=row.seq,
             data_subject_id=person,
-            derived_from=causes,
+            derived_from=(*causes, *sources),
             reason=f"corrected: {replacement}"[:1_000],
         )
         await store.write(caller, draft)
@@ -403,11 +423,11 @@ class Corrections:
         return by or ""
 
     def _id(self, plan: _Making, stated: Stated) -> str:
-        return derived_id(_ID_NAME, _ID_VERSION, plan.cause, f"{stated.kind}/{stated.id}")
+        return derived_id(_ID_NAME, _ID_VERSION, plan.cause, f"{stated.kind}/{_recorded_as(stated)}")
 
     def _entry_id(self, plan: _Making, stated: Stated) -> str:
         """The id of a new entry: keyed, because an agent could take an id that it can predict."""
-        cause = f"{plan.cause}/{stated.id}".encode()
+        cause = f"{plan.cause}/{_recorded_as(stated)}".encode()
         return f"c_{hashlib.blake2b(cause, key=self._node.subject_key[:_KEY_BYTES], digest_size=_ID_BYTES).hexdigest()}"
 
     async def _record_entry(self, caller: Caller, plan: _Making, stated: Stated, text: str) -> str:
@@ -436,7 +456,7 @@ class Corrections:
         except EntryConflict as conflict:
             raise _begun(conflict, stated, record["id"]) from None
         plan.seqs.append(appended.seq)
-        plan.made[_place(stated)] = appended.id
+        plan.last = plan.made[_place(stated)] = appended.id
         return appended.id
 
     async def _record_drawer(self, caller: Caller, plan: _Making, stated: Stated, text: str) -> str:
@@ -444,7 +464,10 @@ class Corrections:
         row = drawer.row
         new_id = drawer_id(row.wing, row.room, text)
         known = await self._drawers.latest(caller.workspace_id, new_id)
-        if (known is not None and known.live) or (place := ("drawer", new_id)) in plan.made:
+        if known is not None and known.live:
+            plan.filings[new_id] = known.row.entry_id
+            return new_id
+        if (place := ("drawer", new_id)) in plan.made:
             return new_id
         filed = DrawerFiled(
             drawer_id=new_id,
@@ -460,7 +483,8 @@ class Corrections:
             conversation=row.conversation,
             state=DrawerState.RAW if row.state == DrawerState.RAW else DrawerState.PROCESSED,
         )
-        await self._decision(caller, plan, stated, filed, filing_id(caller, filed, known), row.entry_id)
+        filing = filing_id(caller, filed, known)
+        plan.filings[new_id] = await self._decision(caller, plan, stated, filed, filing, row.entry_id)
         plan.made[place] = new_id
         return new_id
 
@@ -525,7 +549,7 @@ class Corrections:
             None,
             crew_id=rule.crew_id,
             priority=Priority.HIGH,
-            refs={EVIDENCE_REF: list(rule.evidence), "derived_from": [stated.id]},
+            refs={EVIDENCE_REF: list(rule.evidence), "derived_from": [stated.id, *plan.sources]},
         )
 
     async def _decision(
@@ -551,28 +575,35 @@ class Corrections:
         """
         fields = {**(fields or {**caller.author_fields}), **caller.actor_fields}
         if source is not None:
-            fields.setdefault("refs", {"derived_from": [source]})
+            fields.setdefault("refs", {"derived_from": [source, *plan.sources]})
         summary = (
             rule_summary(payload.pattern, payload.authors)
             if isinstance(payload, RuleLearned)
-            else f"corrects {stated.id}"
+            else f"corrects {_recorded_as(stated)}"
         )
         try:
             decided = await self._node.decide(caller, payload, summary[:MAX_SUMMARY], entry_id=entry_id, **fields)
         except EntryConflict as conflict:
             raise _begun(conflict, stated, entry_id) from None
         plan.seqs.append(decided.seq)
+        plan.last = decided.id
         return decided.id
 
     async def _decide(self, caller: Caller, plan: _Making, reason: str) -> Any:
-        corrected = StatementCorrected(retired=tuple(plan.retired), reviews=len(plan.review), reason=reason)
-        retired = "/".join(one.id for one in plan.retired)
+        named = tuple(
+            one.model_copy(update={"kind": "filing", "id": plan.filings[one.id], "by": plan.filings.get(one.by or "")})
+            if one.kind == "drawer"
+            else one
+            for one in plan.retired
+        )
+        corrected = StatementCorrected(retired=named, reviews=len(plan.review), reason=reason)
+        retired = "/".join(one.id for one in named)
         entry_id = derived_id(_ID_NAME, _ID_VERSION, plan.cause, f"retired/{retired}")
         others = f" and {len(plan.retired) - 1} more" if len(plan.retired) > 1 else ""
         return await self._node.decide(
             caller,
             corrected,
-            f"{plan.target.id} is corrected{others}"[:MAX_SUMMARY],
+            f"{_recorded_as(plan.target)} is corrected{others}"[:MAX_SUMMARY],
             *_VIEWS,
             entry_id=entry_id,
             **caller.author_fields,
@@ -596,6 +627,11 @@ class Corrections:
             documents=documents,
             visible=visible,
         )
+
+
+def _recorded_as(stated: Stated) -> str:
+    """The entry that recorded a statement: the own id of a drawer follows from its text."""
+    return str(stated.row.row.entry_id) if stated.kind in ("drawer", "fact") else stated.id
 
 
 _UNCONCERNED: Final = ""

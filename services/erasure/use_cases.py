@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +55,7 @@ from ...schemas.entries.events import ERASURE_TYPES, ErasureCompleted, ErasureRe
 from ...schemas.entries.tables import ENTRIES, ENTRIES_PROJECTION
 from ...schemas.erasure.criteria import CRITERIA
 from ...schemas.erasure.events import PersonExported
-from ...schemas.erasure.lineage import names_of, sources_of
+from ...schemas.erasure.lineage import named_drawer, names_of, sources_of
 from ...schemas.erasure.operations import (
     ERASURE,
     ERASURES,
@@ -77,7 +78,7 @@ from ...schemas.operate.events import ToolCalled
 from ...schemas.operators.events import OperatorDeleted, OperatorProfileUpdated
 from ...schemas.operators.rules import subject_hash
 from ...schemas.operators.tables import OPERATORS_PROJECTION
-from ...schemas.palace.events import DrawerMerged
+from ...schemas.palace.events import CentroidComputed, DrawerFiled, DrawerMerged, DrawerPruned
 from ...schemas.recall.events import MemoryReferenced, MemorySearched
 from ...schemas.sweeps.events import SweepTicked
 from ...schemas.texts import TEXT_KINDS
@@ -95,7 +96,7 @@ NOT_PROVEN: Final = (
     "prompts and answers that were given to agents, and what the providers of models keep of them",
     "mirrors, exports, bundles and copies of the stream outside this node",
     "keys of documents in the broker's index of subjects, which it writes again within minutes and when it stops",
-    "ids made of a text (drawers, exchanges, imports without ids) in what stays: a guess of the text can be confirmed",
+    "ids that a client, or a version before the first of December 2026, made of a text: they confirm a guess of the text",
     "freed blocks of the disk, which the file system may not have overwritten yet",
 )
 """What an erasure cannot reach."""
@@ -105,6 +106,8 @@ DERIVED_ANEW: Final = {
     MemoryConsolidated.ENTRY_TYPE: "the next consolidation",
     OperatorProfileUpdated.ENTRY_TYPE: "the next sweep of people's models",
     DrawerMerged.ENTRY_TYPE: "the next maintenance of the palace",
+    DrawerPruned.ENTRY_TYPE: "the next maintenance of the palace",
+    CentroidComputed.ENTRY_TYPE: "the next maintenance of the palace",
 }
 """Types that are made of several sources, and by what they are made again from the sources that remain."""
 DELETED_AT_ONCE: Final = 32
@@ -116,6 +119,12 @@ ROUNDS: Final = 5
 """Most repetitions for messages that were derived while an erasure was under way."""
 RETRY_S: Final = 5.0
 """Seconds until an erasure goes on after the broker was away or another long operation was running."""
+READ_AT_ONCE: Final = 100
+"""Messages of the stream that are examined without a pause, 2 to 3 ms."""
+PAUSE_S: Final = 0.000_5
+"""Seconds of a pause, in which requests get Python's lock; without it each of their steps waits 5 ms for it."""
+BATCH_PAUSE_S: Final = 0.005
+"""Seconds between two batches of the stream, which the event loop parses."""
 LEAST_QUOTED: Final = 12
 """Fewest characters of a search that is erased because an erased message has the same words: "ok" is everybody's."""
 _DERIVED_KINDS: Final = {
@@ -227,8 +236,9 @@ class ErasureScope:
         examples: The first messages of each type.
         texts: Hashes of the words of the messages in scope.
         searches: Hash of the words of a search → sequences and ids of its receipts.
-        documents: Document whose key is a name or path → whether a write of it stays.
-        mentions: Such a document → sequences, ids and types of the receipts that name it.
+        documents: Document whose key is a name or path, or drawer → whether a write of it stays.
+        mentions: Such a document or drawer → sequences, ids and types of the receipts that name it.
+        centroids: Sequences and ids of the means of drawers' vectors.
         ticks: Names of sweeps' ticks, which are causes of what the sweeps derive, not sources of its text.
         read_to: Last sequence that was read.
     """
@@ -249,6 +259,7 @@ class ErasureScope:
     searches: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     documents: dict[str, bool] = field(default_factory=dict)
     mentions: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
+    centroids: list[tuple[int, str]] = field(default_factory=list)
     ticks: set[str] = field(default_factory=set)
     read_to: int = 0
 
@@ -286,8 +297,18 @@ class ErasureScope:
                 self.names.add(entry_id)
                 self.add(seq, entry_id, MemorySearched.ENTRY_TYPE, "recall")
 
+    def take_centroids(self) -> None:
+        """Take in the means of vectors if a drawer goes: with all other members, a mean confirms a guess of the last."""
+        if any(name.startswith(named_drawer("")) for name in self.names):
+            for seq, entry_id in self.centroids:
+                self.add(seq, entry_id, CentroidComputed.ENTRY_TYPE, "palace", remaining=1)
+            self.centroids.clear()
+
     def take_mentions(self) -> None:
-        """Take in the receipts that name a document of which no write stays: its key is somebody's text."""
+        """Take in the receipts that name a document of which no write stays, because its key is somebody's text.
+
+        Those of earlier versions also name drawers by ids that follow from their texts.
+        """
         for name in [name for name, stays in self.documents.items() if not stays and name in self.mentions]:
             for seq, entry_id, kind in self.mentions.pop(name):
                 self.names.add(entry_id)
@@ -544,15 +565,19 @@ class Erasures(Part):
         hashes: dict[str, str] = {}
         async for messages in self._stream.read(scope.read_to + 1, last_seq):
             await asyncio.to_thread(self._take_all, workspace_id, scope, messages, hashes)
+            await asyncio.sleep(BATCH_PAUSE_S)
         scope.take_searches()
         scope.take_mentions()
+        scope.take_centroids()
         scope.read_to = last_seq
         return sorted(scope.sequences - known)
 
     def _take_all(
         self, workspace_id: str, scope: ErasureScope, messages: Sequence[ErasableMessage], hashes: dict[str, str]
     ) -> None:
-        for message in messages:
+        for number, message in enumerate(messages, 1):
+            if number % READ_AT_ONCE == 0:
+                time.sleep(PAUSE_S)
             event = _event(message)
             if event is None:
                 _take_unreadable(scope, message, workspace_id)
@@ -575,6 +600,8 @@ class Erasures(Part):
                     scope.searches.setdefault(words, []).append((event.seq, event.entry.id))
             elif kind == SweepTicked.ENTRY_TYPE:
                 scope.ticks.update(own)
+            elif kind == CentroidComputed.ENTRY_TYPE:
+                scope.centroids.append((event.seq, own[0]))
             if (document := _named_document(event)) is not None:
                 scope.documents[document] = True
             elif kind in _RECEIPTS and isinstance(event, EntryRecorded):
@@ -865,7 +892,12 @@ def _texts(event: Event) -> list[str]:
 
 
 def _named_document(event: Event) -> str | None:
-    """``<owner>/<label>`` of a written document whose key is a name or a path; None of those without a key, and of days."""
+    """A filed drawer, or ``<owner>/<label>`` of a written document whose key is a name or a path.
+
+    None for documents without a key, and for those of days.
+    """
+    if isinstance(event, EntryRecorded) and event.control and event.entry.entry_type == DrawerFiled.ENTRY_TYPE:
+        return named_drawer(event.entry.payload.get("drawer_id"))
     if not isinstance(event, DocumentWritten) or event.key is None or event.tier not in TIERS:
         return None
     rule = TIERS[event.tier]
@@ -873,9 +905,10 @@ def _named_document(event: Event) -> str | None:
 
 
 def _documents_of(payload: Mapping[str, Any]) -> set[str]:
-    """The documents that a receipt names, without their lines."""
+    """The documents that a receipt names, without their lines, and its drawers."""
     texts = payload.get("texts")
     named = [text.get("id") for text in texts if isinstance(text, Mapping)] if isinstance(texts, list) else []
+    named += [named_drawer(name) for name in named]
     chunks = payload.get("chunks")
     named += chunks if isinstance(chunks, list) else []
     names = {name for name in named if isinstance(name, str)}

@@ -2,8 +2,8 @@
 
 A slot holds the index of one kind in one workspace. What is used least recently is dropped first, whatever its kind.
 
-Invariant: an index is the state of the views at exactly ``index.seq``, and never of a replaced views file. Commits
-during a load are queued and then applied.
+Invariant: an index is the state of the views at exactly ``index.seq``. Commits during a load are queued and then applied.
+An index of a replaced views file answers at most while its successor is loaded, and only with texts of the present file.
 
 Runs on the event loop, except loads and large merges, which run in one thread.
 """
@@ -100,6 +100,10 @@ class Slot(Generic[IndexT]):
     async def renewed(self, index: IndexT, min_seq: int) -> None:
         """Wait for what the index must have read again at a sequence."""
 
+    def answers_meanwhile(self, index: IndexT, min_seq: int) -> bool:
+        """Whether an index of a replaced views file may answer for a sequence while the new one is loaded."""
+        return False
+
     def shed(self, index: IndexT, *, in_use: bool) -> int:
         """Free what an index can do without; returns the bytes."""
         return 0
@@ -119,11 +123,19 @@ class Slot(Generic[IndexT]):
             index = self.index
             if index is not None and self.usable(index, min_seq):
                 return index
+        if index is not None and self.is_former and self.answers_meanwhile(index, min_seq):
+            self.load()
+            return index
         return await asyncio.shield(self.load())
+
+    @property
+    def is_former(self) -> bool:
+        """Whether the index is of a replaced views file."""
+        return self._generation != self.cache.views.generation
 
     def usable(self, index: IndexT, min_seq: int = 0) -> bool:
         """Whether the index may answer for a sequence."""
-        if self._generation != self.cache.views.generation:
+        if self.is_former:
             return False
         if not self.behind:
             return True
@@ -164,7 +176,7 @@ class Slot(Generic[IndexT]):
         if self.loading is not None:
             self._pending.append(commit)
         index = self.index
-        if index is None or self.behind or self._generation != self.cache.views.generation:
+        if index is None or self.behind or self.is_former:
             return
         self.beside(commit)
         self.behind = not self._catch_up(index, [commit])
@@ -247,6 +259,12 @@ class HotCache:
                 excess -= index.nbytes
                 del self._slots[key]
                 _log.info("hot_index_dropped", kind=key[0], workspace_id=key[1])
+
+    async def renew(self) -> None:
+        """Load the indexes of a replaced views file again: nothing of that file is in memory afterwards."""
+        for slot in self.slots():
+            if slot.index is not None and slot.is_former:
+                await asyncio.shield(slot.load())
 
     async def in_thread(self, work: Callable[..., T], *args: Any) -> T:
         """Run blocking work in the thread of the cache."""

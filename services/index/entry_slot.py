@@ -132,6 +132,11 @@ class EntrySlot(Slot[HotIndex]):
             if self._refreshing is not None and min_seq >= index.needed_seq:
                 await asyncio.shield(self._refreshing)
 
+    def answers_meanwhile(self, index: HotIndex, min_seq: int) -> bool:
+        """See ``Slot``. Texts are then read from the present views: a hit that is not in them is left out."""
+        index.records.start_at(len(index))
+        return index.seq >= min_seq
+
     def shed(self, index: HotIndex, *, in_use: bool) -> int:
         """Drop the vectors of inactive models, and the texts of entries unless the index is in use."""
         freed = index.forget_standby()

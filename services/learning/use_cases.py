@@ -13,7 +13,7 @@ from typing import Final
 
 from ...schemas.access.tables import AGENTS, CREWS
 from ...schemas.core.errors import ConsolidationRunning, FieldProblem, InvalidRequest, NotAllowed, NotFound
-from ...schemas.core.ids import derived_id, mint_entry_id
+from ...schemas.core.ids import derived_id, mint_entry_id, sealed
 from ...schemas.core.principal import Role
 from ...schemas.core.sequence_set import SequenceSet
 from ...schemas.core.table import PRESENT
@@ -232,7 +232,7 @@ class Learning:
             lesson,
             " ".join(request.rule.split()),
             LEARNING_PROJECTION,
-            entry_id=None if request.lesson_id is None else derived_id("lesson", 1, cause),
+            entry_id=None if request.lesson_id is None else derived_id("lesson", 1, sealed(cause)),
             crew_id=crew_id,
             agent_id=agent_id,
         )

@@ -37,7 +37,7 @@ from ...schemas.recall.operations import RecallAnswer, RecallHit, RecallRequest,
 from ..desk import Caller
 from ..entries.rows import ARCHIVE_SOURCE, JOURNAL_SOURCE, SELECT_LIST, StoredEntry
 from ..node import Answers, Node, PastMoments
-from ..recall.receipts import DOCUMENT, PREFIX, Receipts, id_of_hit
+from ..recall.receipts import DOCUMENT, DRAWER, PREFIX, Receipts, id_of_hit
 from ..recall.recipes import recipe_named
 from .use_cases import Trace
 
@@ -360,7 +360,8 @@ def texts_of(entry_type: str, payload: Mapping[str, Any]) -> list[ReceiptText]:
     ]
     for text in sorted(searched.texts, key=lambda text: text.rank):
         made_of = () if text.entry_id is None else (text.entry_id,)
-        texts.insert(text.rank, ReceiptText(0, text.kind, text.id, made_of, text.confidence, text.confidence))
+        name = text.entry_id if text.kind == DRAWER and text.entry_id is not None else text.id
+        texts.insert(text.rank, ReceiptText(0, text.kind, name, made_of, text.confidence, text.confidence))
     texts += [ReceiptText(0, DOCUMENT, piece, (), None, None) for piece in searched.chunks]
     return [text._replace(rank=rank) for rank, text in enumerate(texts)]
 

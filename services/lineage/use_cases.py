@@ -243,6 +243,9 @@ class Lineages:
         for seq, entry_id, holder, run in trace.rows(_GIVEN, ids):
             held[seq, holder, run].append(entry_id)
         if not held and not trace.messages(ids):
+            if of_person:
+                hint = "the name must be exactly the `data_subject_id`; of what was erased, ask for each id"
+                raise NotFound(f"nothing in workspace {workspace_id} is about {name[:64]}", hint=hint, field="name")
             raise _unknown(name, workspace_id)
         listed = list(held)[:MOST_PROMPTS]
         receipts = {row[0]: row[1:] for row in trace.rows(_RECEIPTS, {seq for seq, _, _ in listed})}
@@ -277,7 +280,7 @@ def _seen(receipt: Sequence[Any], holder: str, run: str, memories: Sequence[str]
 
 
 def _unknown(name: str, workspace_id: str) -> NotFound:
-    hint = "name the id of an entry or document write, drawer:ID or fact:ID; --subject for a person"
+    hint = "name the id of an entry or document write, drawer:ID or fact:ID"
     return NotFound(f"nothing in workspace {workspace_id} is called {name[:64]}", hint=hint, field="name")
 
 

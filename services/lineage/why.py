@@ -39,7 +39,7 @@ from ..desk import Caller
 from ..entries.filters import Visible
 from ..entries.rows import ARCHIVE_SOURCE, SELECT_LIST, StoredEntry, add_marks
 from ..node import Answers, Node
-from ..recall.receipts import DOCUMENT, PREFIX, Receipts
+from ..recall.receipts import DOCUMENT, DRAWER, PREFIX, Receipts, drawers_filed_by
 from .held import NOW, Writes
 from .replaying import RECEIPT_HINT, ReceiptText, payload_of, replay, texts_of
 from .use_cases import Trace
@@ -217,6 +217,7 @@ class Whys:
         made_of = [list(text.made_of) or of_places.get(text.id, []) for text in texts]
         may_read.look_at(entry_id for some in made_of for entry_id in some)
         hits = []
+        drawers = drawers_filed_by(self._views, workspace_id, [text.id for text in texts if text.kind == DRAWER])
         for text, ids in zip(texts, made_of, strict=True):
             readable = [entry_id for entry_id in ids if may_read(entry_id)]
             messages = sorted(trace.messages(readable).values(), key=lambda message: message.seq)
@@ -235,7 +236,7 @@ class Whys:
                 WhyHit(
                     rank=text.rank,
                     kind=text.kind,
-                    id=text.id,
+                    id=drawers.get(text.id, text.id),
                     entry_id=text.made_of[0] if text.made_of else text.id,
                     score=text.score,
                     confidence=text.confidence,

@@ -13,7 +13,7 @@ import dataclasses
 from typing import Final
 
 from ...schemas.core.errors import EntryConflict, FieldProblem, InvalidRequest, NotAllowed, PalaceFull
-from ...schemas.core.ids import derived_id, mint_entry_id
+from ...schemas.core.ids import derived_id, mint_entry_id, sealed
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.timestamps import parse_ts, to_ms
 from ...schemas.palace import operations as ops
@@ -94,9 +94,7 @@ class PalaceFiling:
         )
         try:
             return await self._file(caller, filed)
-        except EntryConflict as conflict:  # another node recorded it first, with another name or place
-            if conflict.erased:
-                raise
+        except EntryConflict:  # another node recorded it first, with another name or place
             return _answer(filed, "already filed")
 
     async def put(self, caller: Caller, request: ops.PutDrawerRequest) -> AddDrawerAnswer:
@@ -230,10 +228,9 @@ class PalaceFiling:
             try:
                 seq = await self._record(caller, filed, "is filed", name, filing_id(caller, filed, known))
             except EntryConflict as conflict:
-                if conflict.erased:
-                    conflict.message = f"the drawer {name} was erased, and cannot be filed again"
-                    conflict.hint = "to keep the text after all, file it in another room or under another id"
-                raise
+                if not conflict.erased:
+                    raise
+                seq = await self._record(caller, filed, "is filed", name, mint_entry_id())
         return _answer(filed, f"filed in {filed.wing}/{filed.room}", seq)
 
     async def _check_room(self, caller: Caller) -> None:
@@ -268,9 +265,12 @@ async def without_secrets(node: Node, caller: Caller, text: str, field: str) -> 
 
 
 def filing_id(caller: Caller, filed: DrawerFiled, known: Drawer | None) -> str:
-    """The id of the entry that files a drawer; the same until the drawer is removed, so that repeats are recorded once."""
+    """The id of the entry that files a drawer; the same until the drawer is removed, so that repeats are recorded once.
+
+    It is sealed, because the drawer's id follows from the text.
+    """
     removed_at = 0 if known is None else known.row.until_seq or known.row.since_seq
-    return derived_id(_ID_NAME, _ID_VERSION, f"{caller.workspace_id}/{filed.drawer_id}/{removed_at}")
+    return derived_id(_ID_NAME, _ID_VERSION, sealed(f"{caller.workspace_id}/{filed.drawer_id}/{removed_at}"))
 
 
 def _answer(filed: DrawerFiled | DrawerRow, info: str, seq: int | None = None) -> AddDrawerAnswer:
@@ -339,14 +339,8 @@ class PalaceImport:
                     outcome = "no_room"
                 left -= outcome == "added"
                 if outcome in ("added", "replaced") and not request.dry_run:
-                    try:
-                        filed = await self._file(
-                            caller, stored_drawer, known, request.imported_from, outcome == "replaced"
-                        )
-                        seq = seq if filed is None else filed
-                    except EntryConflict:  # it was erased here
-                        left += outcome == "added"
-                        outcome = "deleted_here"
+                    filed = await self._file(caller, stored_drawer, known, request.imported_from, outcome == "replaced")
+                    seq = seq if filed is None else filed
                 answer = ImportedDrawerAnswer(drawer_id=stored_drawer.drawer_id, outcome=outcome)
                 outcomes.setdefault(stored_drawer.drawer_id, answer)
             if seq is not None:
@@ -366,10 +360,10 @@ class PalaceImport:
             entry_id = filing_id(caller, filed, known)
             summary = f"{drawer.drawer_id} is imported"
             decided = await self._node.decide(caller, filed, summary, entry_id=entry_id, **caller.author_fields)
-        except EntryConflict as conflict:  # another node recorded it first
-            if conflict.erased:
-                raise
-            return None
+        except EntryConflict as conflict:
+            if not conflict.erased:
+                return None  # another node recorded it first
+            decided = await self._node.decide(caller, filed, summary, **caller.author_fields)
         return decided.seq
 
 

@@ -196,7 +196,7 @@ class PalaceReading:
         """Record the drawers in a text for a prompt; returns the receipt."""
         if not drawers:
             return None
-        texts = tuple(HeldText(kind="drawer", id=drawer.drawer_id, entry_ids=(drawer.entry_id,)) for drawer in drawers)
+        texts = tuple(HeldText(kind="drawer", id=drawer.entry_id, entry_ids=(drawer.entry_id,)) for drawer in drawers)
         view_seq, asked_by = self._views.view_seq(DRAWERS_PROJECTION), caller.principal.token_id
         given = MemoryGiven(prompt=prompt, texts=texts, view_seq=view_seq, asked_by=asked_by)
         return self._record(caller.principal, caller.workspace_id, given)

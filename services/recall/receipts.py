@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -26,9 +26,11 @@ from ...schemas.core.errors import (
     NotFound,
 )
 from ...schemas.core.ids import derived_id, is_id, message_id, uuid7_hex
+from ...schemas.core.ports import ViewReader
 from ...schemas.core.principal import Principal
 from ...schemas.core.timestamps import format_ms
 from ...schemas.lineage.events import MemoryGiven
+from ...schemas.palace.tables import DRAWERS
 from ...schemas.recall import operations as ops
 from ...schemas.recall.events import AskedRecall, MemoryReferenced, MemorySearched, ReferencedEntry, SearchedText
 from ...schemas.recall.tables import RECEIPTS, ReceiptRow
@@ -58,6 +60,7 @@ RETRY_S: Final = 1.0
 STOP_TIMEOUT_S: Final = 5.0
 """Seconds that the last receipts may take while the node stops."""
 
+DRAWER: Final = "drawer"
 DOCUMENT: Final = "document"
 """Kind of texts that come from document writes."""
 OF_THE_JOURNAL: Final = frozenset((None, "entry", "rule"))
@@ -314,12 +317,22 @@ def _asked(answered: AnsweredRecall) -> AskedRecall:
 
 
 def id_of_hit(hit: ops.Hit) -> str:
-    """The id of a hit within its kind: of the drawer, fact or item, else its ``entry_id``."""
+    """The id of a hit within its kind: of the fact or item, else its ``entry_id``.
+
+    A drawer's own id follows from its text, so a receipt that keeps it would confirm a guess of the text once it is erased.
+    """
     if hit.text is not None:
         return hit.text.item
-    return hit.drawer.drawer_id if hit.drawer else hit.fact.fact_id if hit.fact else hit.entry_id
+    return hit.fact.fact_id if hit.fact else hit.entry_id
 
 
+def drawers_filed_by(views: ViewReader, workspace_id: str, entry_ids: Collection[str]) -> dict[str, str]:
+    """Entry → the drawer that it filed, by whose id the drawer is opened; blocking."""
+    return dict(views.rows(_FILED_BY, [workspace_id, list(entry_ids)])) if entry_ids else {}
+
+
+_FILED_BY: Final = f"""SELECT entry_id, drawer_id FROM {DRAWERS}
+    WHERE workspace_id = ? AND entry_id IN (SELECT unnest(?::VARCHAR[]))"""
 ARRIVAL_S: Final = 5.0
 """Seconds to wait for a receipt that is still on its way to the view; usually 0.1."""
 YOUNG_S: Final = 30.0
@@ -379,6 +392,12 @@ class Receipts:
         """What a recall showed to whom; raises as ``used``."""
         row = await self._find(caller.principal, request.receipt)
         used = None if row.used is None else set(json.loads(row.used))
+        hits = json.loads(row.hits)
+        filed = [str(hit["id"]) for hit in hits if hit.get("kind") == DRAWER]
+        drawers = await asyncio.to_thread(drawers_filed_by, self._views, row.workspace_id, filed)
+        for hit in hits:
+            if hit.get("kind") == DRAWER:
+                hit["id"] = drawers.get(hit["id"], hit["id"])
         return ops.ReceiptAnswer(
             receipt=row.receipt,
             workspace_id=row.workspace_id,
@@ -394,10 +413,7 @@ class Receipts:
             model=row.model,
             mode=row.mode,
             floor=row.floor,
-            hits=[
-                ops.ShownHit(**hit, used=None if used is None else hit["entry_id"] in used)
-                for hit in json.loads(row.hits)
-            ],
+            hits=[ops.ShownHit(**hit, used=None if used is None else hit["entry_id"] in used) for hit in hits],
             rendered=row.rendered,
             used_at=None if row.used_ms is None else format_ms(row.used_ms),
         )

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ...schemas.core.subjects import JOURNAL_STREAM
 from ..documents.checks import refused_texts
+from ..index.cache import HotCache
 from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import stream_head
 from ..journal.watch import GapWatch
@@ -32,16 +33,23 @@ class ErasedStream:
         views: The views of the node.
         operations: Long operations, of which one runs at a time.
         gap_watch: Knows what the stream has lost.
+        indexes: What is in memory of the views.
     """
 
     def __init__(
-        self, client: BrokerConnection, views: NodeViews, operations: LongOperations, gap_watch: GapWatch
+        self,
+        client: BrokerConnection,
+        views: NodeViews,
+        operations: LongOperations,
+        gap_watch: GapWatch,
+        indexes: HotCache,
     ) -> None:
         self._client = client
         self._messages = client.jetstream()
         self._views = views
         self._operations = operations
         self._gap_watch = gap_watch
+        self._indexes = indexes
 
     def read(self, first_seq: int, last_seq: int) -> AsyncIterator[list[Any]]:
         """The messages of JOURNAL in order."""
@@ -71,9 +79,10 @@ class ErasedStream:
             return await asyncio.to_thread(_files, self._views.store.path, workspace_id, delete=True)
 
     async def rebuild(self) -> None:
-        """Fold all views into a new file, which replaces the old one."""
+        """Fold all views into a new file, which replaces the old one, and load what was in memory of that one again."""
         async for _ in self._operations.rebuild(None):
             pass
+        await self._indexes.renew()
 
 
 def _files(views: Path, workspace_id: str, *, delete: bool) -> dict[str, int]:

@@ -169,6 +169,7 @@ class JournalSide:
             say=say,
             own_broker=broker is not None,
             scrubber=MODE_OF_SETTING[settings.secrets],
+            nats=link.address,
         )
         feed = await views.follow(stack, data_dir, client, link.address)
         watching = asyncio.create_task(_watch(client, give_up), name="connection-watch")

@@ -352,7 +352,8 @@ class Runtime:
         parts.show("ingest", ingest.figures)
         operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now, node.subject_key))
         stack.push_async_callback(operations.stop)
-        erasures = node.put(Erasures, Erasures(node, ErasedStream(client, views, operations, base.gap_watch)))
+        erased = ErasedStream(client, views, operations, base.gap_watch, node.recall.indexes.cache)
+        erasures = node.put(Erasures, Erasures(node, erased))
         sealer = Sealer(
             node,
             views.source,

@@ -56,6 +56,7 @@ from ..journal.watch import GapWatch
 from ..operate.letters import DeadLetters
 from ..operate.status import LongOperations, Progress, Records, as_json
 from ..parts import end_task
+from .folding_apart import fold_apart
 
 # Accepts a loss of the journal: records the lost sequences, which explains them, and keeps the old views.
 
@@ -138,6 +139,7 @@ class NodeViews:
         memory_mb: Memory of DuckDB, for rebuilds too.
         aside: The file that was renamed for this one, None if there is none.
         read_whole: Whether the stream was read from its beginning.
+        nats: URL, user and password of the broker, for rebuilds in a process of their own.
         followers: Get the messages of the live feed after they were folded.
     """
 
@@ -150,6 +152,7 @@ class NodeViews:
     memory_mb: int
     aside: PutAside | None = None
     read_whole: bool = False
+    nats: tuple[str, str | None, str | None] | None = None
     followers: list[Callable[[Sequence[RawMessage]], None]] = field(default_factory=list)
 
     @classmethod
@@ -166,6 +169,7 @@ class NodeViews:
         say: Callable[[str], None],
         own_broker: bool = False,
         scrubber: ScrubberMode = DEFAULT_MODE,
+        nats: tuple[str, str | None, str | None] | None = None,
     ) -> Self:
         """Open the views and fold missing messages.
 
@@ -180,6 +184,7 @@ class NodeViews:
             say: Called with one line for each step that takes long or is unusual.
             own_broker: Whether the stream is stored in ``data_dir``, too.
             scrubber: Treatment of credentials in a workspace without a setting.
+            nats: URL, user and password of the broker; without it, rebuilds fold in this process.
         """
         last_seq = streams.last_seq
         at_hand = StreamAtHand(streams.made, last_seq, _message_reader(client), own_broker)
@@ -219,7 +224,7 @@ class NodeViews:
             await store.give_back()  # returns the fold's freed memory before in-memory indexes are loaded
         keeping_up = asyncio.create_task(keep_up(host, counted), name="catch-up")
         stack.push_async_callback(end_task, keeping_up)
-        return cls(store, host, journal, desks[0], source, account, memory_mb, aside, read_whole)
+        return cls(store, host, journal, desks[0], source, account, memory_mb, aside, read_whole, nats)
 
     async def forget_damaged(self) -> None:
         """Remove damaged files that were put aside earlier, if the whole stream was read and lacks nothing."""
@@ -317,6 +322,7 @@ class NodeViews:
                 names=names,
                 accept_loss=accept_loss,
                 progress=progress,
+                apart=None if self.nats is None else partial(fold_apart, self.nats, self.memory_mb),
             )
         except RebuildRefused as refused:
             self.account.add(refused.lack.sequences)

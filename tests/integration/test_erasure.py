@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,8 +15,14 @@ import pytest
 from support.minilm import minilm_cache
 from support.running import running_node
 
+from crew_journal.consumers.host import rebuild
+from crew_journal.consumers.host.faults import FoldingStopped
+from crew_journal.consumers.host.rebuild import FoldedApart
+from crew_journal.services.erasure import use_cases
 from crew_journal.services.erasure.use_cases import Erasures
+from crew_journal.services.runtime import views
 from crew_journal.services.runtime.erasing import ErasedStream
+from crew_journal.services.runtime.folding_apart import fold_apart
 from crew_journal.services.runtime.node import Runtime
 
 DEADLINE_S = 30.0
@@ -133,7 +141,17 @@ async def test_forget_entry_with_derived_texts_leaves_no_trace_and_the_neighbour
         assert '"equal": true' in verified.text.replace('":true', '": true')
 
 
-async def test_forget_subject_leaves_a_subject_whose_name_is_longer(tmp_path: Path) -> None:
+async def test_forget_subject_with_views_folded_in_another_process_leaves_a_subject_whose_name_is_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folded: list[FoldedApart | None] = []
+
+    async def fold(*given: Any) -> FoldedApart | None:
+        folded.append(await fold_apart(*given))
+        return folded[-1]
+
+    monkeypatch.setattr(rebuild, "APART_FROM", 1)
+    monkeypatch.setattr(views, "fold_apart", fold)
     async with running_node(tmp_path) as node, asking(node) as ask:
         _, drawer = await planted(ask)
         for asked in ({"subject": "ana"}, {"ids": [drawer]}):
@@ -141,6 +159,22 @@ async def test_forget_subject_leaves_a_subject_whose_name_is_longer(tmp_path: Pa
             await ask.completed(begun["erasure_id"])
         assert (await ask.get("/v1/journal", q="green tea"))["entries"]
         assert await ask.traces() == {"files": {}, "views": {}}
+        verified = await ask.client.post("/v1/admin/verify")
+        assert '"equal": true' in verified.text.replace('":true', '": true')
+    assert len(folded) >= 2
+    assert all(done is not None and done.missing for done in folded)
+
+
+async def test_process_that_folds_ends_with_the_node() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", fold_apart.__module__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    nobody = "nats://127.0.0.1:9"
+    task = {"nats": [nobody, None, None], "memory_mb": 64, "path": "views", "names": [], "last_seq": 1}
+    process.stdin.write(json.dumps(task).encode() + b"\n")
+    process.stdin.close()
+    assert await asyncio.wait_for(process.wait(), DEADLINE_S) != 0
 
 
 async def test_forget_author_and_source_leave_neighbours_with_longer_names_and_of_the_same_source(
@@ -231,7 +265,9 @@ async def test_forget_with_an_id_that_is_not_there_erases_nothing_and_names_it(t
             assert answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY
 
 
-async def test_retries_of_an_erased_write_and_an_erased_drawer_are_refused(tmp_path: Path) -> None:
+async def test_retry_of_an_erased_write_is_refused_and_an_erased_drawer_can_be_filed_and_erased_again(
+    tmp_path: Path,
+) -> None:
     async with running_node(tmp_path) as node, asking(node) as ask:
         write = {"tier": "AGENT", "agent_id": "a1", "crew_id": "c1", "mode": "append", "write_id": "w_erased"}
         await ask.post("/memory/write", content=f"- {CANARY}", **write)
@@ -241,14 +277,42 @@ async def test_retries_of_an_erased_write_and_an_erased_drawer_are_refused(tmp_p
         await ask.completed(begun["erasure_id"])
 
         retried = await ask.client.post("/memory/write", json={"content": f"- {CANARY}", **write})
-        filed = await ask.client.post("/v1/palace/drawers", json=text)
-        imported = await ask.post("/v1/palace/import", drawers=[{"drawer_id": drawer, **text}], imported_from="x")
-
-        assert (retried.status_code, filed.status_code) == (httpx.codes.CONFLICT, httpx.codes.CONFLICT)
+        assert retried.status_code == httpx.codes.CONFLICT
         assert "erased" in retried.text
-        assert "erased" in filed.text
-        assert [answer["outcome"] for answer in imported["drawers"]] == ["deleted_here"]
         assert await ask.traces() == {"files": {}, "views": {}}
+
+        filed = await ask.post("/v1/palace/drawers", **text)  # its id follows from the text, so no fence may know it
+        assert (filed["drawer_id"], filed["added"]) == (drawer, True)
+        begun = await ask.post("/v1/admin/forget", ids=[f"drawer:{drawer}"], reason="r")
+        await ask.completed(begun["erasure_id"])
+        imported = await ask.post("/v1/palace/import", drawers=[{"drawer_id": drawer, **text}], imported_from="x")
+        assert [answer["outcome"] for answer in imported["drawers"]] == ["added"]
+        begun = await ask.post("/v1/admin/forget", source="x", reason="r")
+        await ask.completed(begun["erasure_id"])
+        assert await ask.traces() == {"files": {}, "views": {}}
+
+
+async def test_erased_correction_leaves_no_text_and_what_it_corrected_counts_again(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, asking(node) as ask:
+        old = await ask.entry(summary="The staging port is 8080.")
+        again = await ask.entry(summary="the staging port is 8080")
+        text = {"wing": "ops", "room": "ports", "content": "The staging port is 8080."}
+        drawer = (await ask.post("/v1/palace/drawers", **text))["drawer_id"]
+        done = await ask.post("/v1/corrections", id=old, text=f"The staging port is {CANARY}.", reason="moved")
+        assert {one["id"] for one in done["retired"]} == {old, again, drawer}
+        ask.seq = done["seq"]
+        assert (await ask.get(f"/v1/journal/{old}"))["standing"]["state"] == "superseded"
+
+        begun = await ask.post("/v1/admin/forget", ids=[done["replaced_by"]], reason="r")
+        await ask.completed(begun["erasure_id"])
+        assert await ask.traces() == {"files": {}, "views": {}}
+        for entry_id in (old, again):
+            assert (await ask.get(f"/v1/journal/{entry_id}"))["standing"] is None
+        [found] = (await ask.post("/v1/palace/search", query="staging port", limit=5))["results"]
+        assert found["id"] == drawer
+        assert (await ask.get("/v1/corrections"))["corrections"] == []
+        verified = await ask.client.post("/v1/admin/verify")
+        assert '"equal": true' in verified.text.replace('":true', '": true')
 
 
 VECTORS = "SELECT count(*) FROM memory_chunk_vectors WHERE dim > 0"
@@ -321,5 +385,69 @@ async def test_message_that_comes_after_its_erasure_is_in_no_view_and_deleted_wi
                 await asyncio.sleep(POLL_S)
         assert await ask.traces() == {"files": {}, "views": {}}
         assert (await ask.get("/v1/admin/erasures"))["erasures"][0]["counts"]["stream"] >= 1
+        verified = await ask.client.post("/v1/admin/verify")
+        assert '"equal": true' in verified.text.replace('":true', '": true')
+
+
+async def test_erasure_goes_on_when_the_disk_has_room_again_and_is_not_completed_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = 0
+
+    async def counted(stream: ErasedStream, fold: Any = ErasedStream.rebuild) -> None:
+        nonlocal tried
+        tried += 1
+        await fold(stream)
+
+    async def full(*_given: Any) -> None:
+        raise FoldingStopped("no space left on device", hint="free some disk")
+
+    monkeypatch.setattr(ErasedStream, "rebuild", counted)
+    monkeypatch.setattr(use_cases, "RETRY_S", 0.05)
+    async with running_node(tmp_path) as node, asking(node) as ask:
+        note, drawer = await planted(ask)
+        begun: dict[str, Any] = {}
+        for place, value in (
+            ("FREE_DISK_FLOOR_BYTES", 1 << 60),
+            ("fold_range", full),
+        ):  # before the copy, and during it
+            with monkeypatch.context() as patch:
+                patch.setattr(rebuild, place, value)
+                tried = 0
+                begun = begun or await ask.post("/v1/admin/forget", ids=[note, drawer], reason="asked by Ana")
+                async with asyncio.timeout(DEADLINE_S):
+                    while tried < 3:  # noqa: ASYNC110
+                        await asyncio.sleep(POLL_S)
+                [erasure] = (await ask.get("/v1/admin/erasures"))["erasures"]
+                assert (erasure["state"], erasure["completed_at"]) == ("scoped", None)
+                assert (await ask.get("/v1/journal", q="green tea"))["entries"]
+        await ask.completed(begun["erasure_id"])
+        assert await ask.traces() == {"files": {}, "views": {}}
+        assert not (await asyncio.to_thread((tmp_path / "views.duckdb.rebuild").exists))
+
+
+async def test_erasure_during_a_rebuild_a_compaction_and_a_consolidation_is_completed_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(use_cases, "RETRY_S", 0.05)
+    works = (
+        ("/v1/admin/rebuild", {}),
+        ("/v1/admin/sweeps", {"sweep": "compaction"}),
+        ("/v1/admin/consolidations", {"crew_id": "c1"}),
+    )
+    async with running_node(tmp_path) as node, asking(node) as ask:
+        for number, (path, body) in enumerate(works):
+            old = {"entry_type": "exec.output_chunk", "ts": "2026-01-02T00:00:00Z"}
+            names = [await ask.entry(summary=f"chunk {n} says {CANARY}", **old) for n in range(12)]
+            for n, agent in enumerate(("a1", "a2", "a1", "a2")):
+                said = f"Deploy {n} failed with {CANARY}{number} because the disk is full; free the disk first"
+                fields = {"entry_type": "run.failed", "severity": "error", "agent_id": agent, "summary": said}
+                names.append(await ask.entry(**fields))
+            other, begun = await asyncio.gather(
+                ask.client.post(path, json=body), ask.post("/v1/admin/forget", ids=names, reason="r")
+            )
+            assert other.is_success, other.text
+            await ask.completed(begun["erasure_id"])
+            assert await ask.traces() == {"files": {}, "views": {}}, path
         verified = await ask.client.post("/v1/admin/verify")
         assert '"equal": true' in verified.text.replace('":true', '": true')

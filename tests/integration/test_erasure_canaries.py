@@ -1,4 +1,7 @@
-"""Forty planted texts in thirteen kinds of place: each is found before an erasure, and none after it."""
+"""Forty planted texts in thirteen kinds of place: each is found before an erasure, and none after it.
+
+None is found after a restart, after a rebuild, or in an older backup that is restored with the erasures that came after it.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,24 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid5
 
 import httpx
 import pytest
 from integration.test_erasure import Asking, asking
+from support.cli import Cli
 from support.minilm import minilm_cache
 from support.running import running_node
 
 from crew_journal.schemas import tables
 from crew_journal.schemas.core import headers as h
 from crew_journal.schemas.core.entry import ActorType
-from crew_journal.schemas.core.ids import hash64, identity_key, name_key
+from crew_journal.schemas.core.ids import DERIVED_NAMESPACE, derived_id, hash64, identity_key, name_key
 from crew_journal.schemas.facts.events import EntityNamed, FactEntity
 from crew_journal.schemas.learning.events import RuleLearned
 from crew_journal.schemas.operators.events import OperatorProfileUpdated, StatedFact
 from crew_journal.schemas.operators.rules import subject_hash
+from crew_journal.schemas.palace.rules import drawer_id
 from crew_journal.schemas.recall.events import MemorySearched
 from crew_journal.services.erasure.use_cases import Erasures
 from crew_journal.services.node import Node
@@ -112,6 +118,9 @@ async def planted(ask: Asking, node: Node) -> list[str]:
     ask.seq = max(ask.seq, done.seq)
     given = await ask.post("/v1/recall", query="the word", k=50, min_seq=ask.seq)
     assert {hit["entry_id"] for hit in given["hits"]} & set(names), "its receipt, which stays, names erased entries"
+    assert any(hit.get("drawer") for hit in given["hits"]), "and drawers"
+    for path in ("/v1/palace/wake-up", "/v1/palace/recall"):
+        await ask.get(path)
     return names
 
 
@@ -124,8 +133,16 @@ def guesses(count: int) -> Iterator[str]:
     yield from (f"the word is {STEM}{n}" for n in range(count))
 
 
-def confirmed(node: Node, streams: Path, count: int) -> list[str]:
-    """The guesses whose hash, with every key of the node, is somewhere in the views or in the files of the stream."""
+def ids_of(guess: str) -> Iterator[str]:
+    """Ids that this version, or one before it, makes of a text, in hex digits."""
+    yield hashlib.sha256(guess.encode()).hexdigest()[:16]  # of a drawer
+    for wing, room in (("people", "ana"), ("w", "r")):
+        yield derived_id("palace_filing", 1, f"default/{drawer_id(wing, room, guess)}/0")[2:]
+    yield uuid5(DERIVED_NAMESPACE, f"import\x00default\x001\x00{guess}").hex
+
+
+def confirmed(node: Node, data: Path, count: int) -> list[str]:
+    """The guesses whose hash or id, with every key of the node, is somewhere in the views or in any other file."""
     numbers: set[int] = set()
     others: set[bytes] = set()
     for table in tables.TABLES:
@@ -134,7 +151,8 @@ def confirmed(node: Node, streams: Path, count: int) -> list[str]:
             others.update(value for value in values if isinstance(value, bytes))
             others.update(value.encode() for value in values if isinstance(value, str))
     text = b"\x00".join(others)
-    left = b"".join(path.read_bytes() for path in streams.rglob("*.blk"))
+    files = (path for path in data.rglob("*") if path.is_file() and "views.duckdb" not in path.name)
+    left = b"\x00".join((text, *(path.read_bytes() for path in files)))
     tokens = set(HEX.findall(left))  # of the messages that stay: headers, seals, ids
     found = []
     for guess in guesses(count):
@@ -146,6 +164,7 @@ def confirmed(node: Node, streams: Path, count: int) -> list[str]:
         }
         digests |= {hashlib.blake2b(plain, digest_size=size).hexdigest().encode() for size in (8, 16, 32)}
         digests |= {hash64(guess).to_bytes(8, "big").hex().encode(), f"{hash64(guess):016x}".encode()}
+        digests |= {name.encode() for name in ids_of(guess)}
         half = int.from_bytes(identity_key("default", guess)[:8], "little")
         if {hash64(guess), name_key(("default", guess)), half} & numbers or digests & others or digests & tokens:
             found.append(guess)
@@ -168,6 +187,8 @@ async def test_forty_canaries_in_thirteen_kinds_of_place_are_found_before_and_no
             assert found["files"], word
             assert found["views"] or place in {"letter", "blocked"}, word
             assert found["models"]
+        cli, old, file = Cli(tmp_path / "data"), Cli(tmp_path / "old"), str(tmp_path / "old.backup")
+        await asyncio.to_thread(cli, "backup", file)
         planned = await ask.post("/v1/admin/forget", ids=names, reason="asked", dry_run=True)
         assert planned["stores"]["dead letters"] == len(CANARIES["letter"])
         assert planned["stores"]["refused texts"] == len(CANARIES["blocked"])
@@ -179,7 +200,14 @@ async def test_forty_canaries_in_thirteen_kinds_of_place_are_found_before_and_no
             left = await ask.post("/v1/admin/prove", canary=word)
             files = [name for name in left["files"] if not name.endswith(SUBJECT_INDEX)]
             assert (files, left["views"]) == ([], {}), word
-        assert await asyncio.to_thread(confirmed, nodes[0], tmp_path / "data" / "nats", count) == []
+        assert await asyncio.to_thread(confirmed, nodes[0], tmp_path / "data", count) == []
+        listed = "list", "--all", "--json", "--type", "erasure.requested", "--type", "erasure.scoped"
+        (tmp_path / "erasures.jsonl").write_text((await asyncio.to_thread(cli, *listed)).out)
+    assert STEM.encode() in await asyncio.to_thread(Path(file).read_bytes)
+    await asyncio.to_thread(old, "restore", file, "--erasures", str(tmp_path / "erasures.jsonl"))
+    async with running_node(tmp_path / "old", **given) as running, asking(running) as ask:
+        left = await ask.post("/v1/admin/prove", canary=STEM)
+        assert ([name for name in left["files"] if not name.endswith(SUBJECT_INDEX)], left["views"]) == ([], {})
     async with running_node(tmp_path / "data", **given) as running, asking(running) as ask:
         for again in ("restart", "rebuild"):
             if again == "rebuild":

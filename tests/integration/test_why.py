@@ -79,7 +79,7 @@ async def test_why_of_every_hit_leads_to_roots_and_authors(stack: Stack, recalls
             assert again.replay is not None
             assert (again.replay.same, again.replay.exact, again.replay.changed) == (True, True, ())
     assert kinds >= {"entry", "document", "drawer", "fact"}
-    assert explained > 5 * queries
+    assert explained > 5 * recalls
 
 
 def _id_of(hit: Any) -> str:

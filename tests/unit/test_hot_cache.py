@@ -107,6 +107,24 @@ async def test_every_kind_follows_a_commit_without_a_load(views) -> None:
     cache.close()
 
 
+async def test_entries_answer_from_the_former_index_without_its_texts_until_a_replaced_file_is_loaded(views) -> None:
+    cache = HotCache(views.store, 1 << 30)
+    kinds = kinds_of(cache)
+    before = {kind: await kinds[kind].get("w1") for kind in KINDS}
+    assert before["entries"].records.of([0])[0] is not None
+    views.store.invalidate()
+    former = await kinds["entries"].get("w1")
+    assert former is before["entries"]
+    assert former.records.of([0]) == [None]  # so they are read from the present views
+    assert await kinds["documents"].get("w1") is not before["documents"]
+    await cache.renew()
+    for kind in KINDS:
+        assert await kinds[kind].get("w1") is not before[kind]
+    views.store.invalidate()
+    assert await kinds["entries"].get("w1", former.seq + 1) is not former
+    cache.close()
+
+
 async def test_facts_follow_a_name_that_comes_to_mean_another_entity(views) -> None:
     cache = HotCache(views.store, 1 << 30)
     indexes = fact_indexes(cache, Analyzer(Stemmer))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import click
 
-from ....schemas.core.errors import EntryConflict, VerificationFailed
+from ....schemas.core.errors import ERASED_HINT, EntryConflict, VerificationFailed
 from ....schemas.core.limits import REQUEST_BYTES
 from ....schemas.core.sequence_set import format_ranges
 from ....schemas.models.rules import REMEMBERED
@@ -280,7 +280,8 @@ class Import:
         imported: Entries that were new.
         repeated: Entries that the journal already had.
         skipped: Lines that were left out, because they were bad or their id belongs to another entry.
-        taken: Lines whose id belongs to another entry.
+        taken: Lines whose id belongs to another entry, or was erased.
+        erased: Those whose id was erased.
         of_service: Skipped lines of a listing: archived entries, and entries that only the service writes.
         last_seq: Highest sequence acked, 0 if nothing was sent.
     """
@@ -295,6 +296,7 @@ class Import:
     repeated: int = 0
     skipped: int = 0
     taken: int = 0
+    erased: int = 0
     of_service: int = 0
     last_seq: int = 0
     began: float = field(default_factory=time.monotonic)
@@ -321,6 +323,7 @@ class Import:
         for line in ack.taken[: max(0, SHOWN_LINES - self.taken)]:
             say(f"{line.name}: {line.problems[0].problem}")
         self.taken += len(ack.taken)
+        self.erased += sum(line.problems[0].fix == ERASED_HINT for line in ack.taken)
         if self.kept is not None:
             self.kept.save(self.state, self.source)
         sent = self.imported + self.repeated
@@ -334,7 +337,7 @@ class Import:
     def close(self) -> None:
         """Keep the state as it is now, and report how many lines were left out unnamed."""
         if self.taken > SHOWN_LINES:
-            say(f"and {self.taken - SHOWN_LINES:,} more lines whose ids belong to other entries")
+            say(f"and {self.taken - SHOWN_LINES:,} more lines whose ids belong to other entries or were erased")
         if self.kept is not None:
             self.kept.save(self.state, self.source, now=True)
 
@@ -390,6 +393,7 @@ def import_command(
         "repeated": done.repeated,
         "skipped": done.skipped,
         "taken": done.taken,
+        "erased": done.erased,
         "of_service": done.of_service,
         "resumed_from_line": done.resumed_from,
         "last_line": done.state.line,
@@ -399,9 +403,9 @@ def import_command(
         "entries_per_second": round((done.imported + done.repeated) / seconds) if seconds > 0 else None,
     }
     show(report, json_output, _print_report)
-    if done.taken and options.skip_invalid is None:
+    if (taken := done.taken - done.erased) and options.skip_invalid is None:
         raise EntryConflict(
-            f"{done.taken} lines were left out: their ids belong to other entries",
+            f"{counted(taken, 'line')} left out: the id belongs to another entry",
             hint="give them ids of their own; an entry that corrects another names it in refs.parent_entry_id",
         )
 

@@ -7,7 +7,6 @@ number and content, so an import may be repeated from any point and counts each 
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
@@ -16,10 +15,10 @@ from ....schemas.api import EntryRecord
 from ....schemas.catalogue import info_of
 from ....schemas.core.entry import MAX_ENTRY_BYTES, JournalEntry, build_entry
 from ....schemas.core.errors import FieldProblem, InvalidEntry
-from ....schemas.core.ids import DERIVED_NAMESPACE
 from ....schemas.core.limits import DEFAULT_WORKSPACE, REQUEST_BYTES
 from ....schemas.core.payload import SERVICE_ALONE
 from ..foreign_files import ShapeFault, parse
+from .key import import_id
 
 BATCH_LINES: Final = 500
 """Maximum lines of a request: one atomic batch of the broker."""
@@ -174,9 +173,8 @@ def json_object_of(number: int, raw: bytes) -> dict[str, Any]:
 
 
 def line_id(workspace: str, number: int, raw: bytes) -> str:
-    """The id of a line without an id: ``i_`` + UUIDv5 of workspace, line number and content."""
-    name = f"import\x00{workspace}\x00{number}\x00{raw.decode('utf-8', errors='replace')}"
-    return "i_" + uuid.uuid5(DERIVED_NAMESPACE, name).hex
+    """The id of a line without an id, from workspace, line number and content."""
+    return import_id(f"{workspace}\x00{number}\x00{raw.decode('utf-8', errors='replace')}")
 
 
 def bad_lines_of(error: InvalidEntry, lines: list[Line]) -> list[BadLine]:

@@ -33,6 +33,7 @@ from ....schemas.core.errors import (
 from .. import connection
 from ..connection import Target, async_client
 from ..options import Where
+from .key import import_mark
 from .lines import BadLine, Line, LineBatch, bad_lines_of, refusal, with_line_numbers
 from .sources.found import without_conversation
 
@@ -286,7 +287,7 @@ def _marks(file: BinaryIO, offset: int, head_bytes: int) -> list[Any]:
     """
     start = max(0, offset - TAIL_BYTES)
     parts = os.pread(file.fileno(), head_bytes, 0), os.pread(file.fileno(), offset - start, start)
-    return [head_bytes, *(f"{len(part)} {hashlib.sha256(part).hexdigest()}" for part in parts)]
+    return [head_bytes, *(f"{len(part)} {import_mark(part)}" for part in parts)]
 
 
 # The service for an import: sends batches, looks up sent entries, and waits for the views.

@@ -31,6 +31,7 @@ from pydantic import ValidationError
 from ....schemas.core.entry import ActorType, JournalEntry, Priority, Severity, problems_of
 from ....schemas.core.envelope import EntryRecorded
 from ....schemas.core.errors import (
+    ERASED_HINT,
     BrokerUnavailable,
     EntryConflict,
     EntryTooLarge,
@@ -133,7 +134,7 @@ async def stored_content(messages: JetStreamContext, accepted: Accepted, seq: in
     except NotFoundError:
         raise EntryConflict(
             f"an entry with id {accepted.entry_id} was erased from the journal at {seq}",
-            hint="an erased id cannot be used again",
+            hint=ERASED_HINT,
             field="id",
             seq=seq,
         ) from None
@@ -348,8 +349,7 @@ class Journal:
             EntryConflict: If it was.
         """
         if self.erased and name_key((workspace_id, name)) in self.erased:
-            hint = "an erased id cannot be used again"
-            raise EntryConflict(f"the id {name} was erased", hint=hint, field=field, erased=True)
+            raise EntryConflict(f"the id {name} was erased", hint=ERASED_HINT, field=field, erased=True)
 
     def bar(self, workspace_id: str, ids: Iterable[str]) -> None:
         """Refuse entries with these ids from now on."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from .....schemas.core.errors import InvalidFile
 from ....client.project import slug
 from ...foreign_files import NAME, OBJECT, TEXT, Each, ForeignFile, Shape, files_of, fitting, shown, values_of
+from ..key import import_id
 from .found import Notes, Record, documents, objects, text_of_parts, turn, values
 
 # The data export of ChatGPT: its ZIP archive, its directory, or ``conversations.json``.
@@ -195,7 +195,7 @@ def _chats(path: Path, notes: Notes) -> Iterator[dict[str, Any]]:
 def _digest(messages: list[dict[str, Any]]) -> str:
     """A digest of the user's first message, which does not change when the conversation continues."""
     first = next((str(message.get("content")) for message in messages if message.get("role") == "user"), "")
-    return hashlib.sha256(first.encode("utf-8", "replace")).hexdigest()[:16]
+    return import_id(first)[2:18]
 
 
 # A Slack export: its ZIP archive or directory, with ``users.json`` and a folder for each channel with a file a day.

@@ -8,7 +8,6 @@ The title of a conversation, which a person may change, is part of the entry but
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,12 +17,12 @@ from typing import Any, Final
 
 from .....schemas.core.entry import MAX_SUMMARY
 from .....schemas.core.errors import InvalidFile
-from .....schemas.core.ids import DERIVED_NAMESPACE
 from .....schemas.core.timestamps import format_ts
 from .....schemas.models.rules import CONVERSATION, TITLE, TITLE_CHARS
 from .....schemas.text.kinds import lexicon
 from ....client.project import Project, project_without_question, slug
 from ...foreign_files import ForeignFile, Shape, ValuePlace, files_of, values_of
+from ..key import import_id
 
 IMPORTED: Final = "memory.imported"
 """Type of a statement that another memory kept."""
@@ -172,9 +171,8 @@ def time_of(at: object, notes: Notes) -> str | None:
 
 
 def content_id(record: Mapping[str, Any]) -> str:
-    """The id of a submission without an id: ``i_`` + UUIDv5 of its content, without the fields that a person may rename."""
-    content = json.dumps(without_conversation(record), sort_keys=True, ensure_ascii=False)
-    return "i_" + uuid.uuid5(DERIVED_NAMESPACE, f"import\x00{content.encode('utf-8', 'replace').decode()}").hex
+    """The id of a submission without an id, from its content, without the fields that a person may rename."""
+    return import_id(json.dumps(without_conversation(record), sort_keys=True, ensure_ascii=False))
 
 
 def text_of_parts(parts: Iterable[Any]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from support.ownership import own_tables_only
 from support.patience import patient
 from support.processes import Stack
 
+from crew_journal.services.data_dir import read_running
 from crew_journal.services.journal.broker.broker import ManagedBroker, NatsBinary
 
 pytest_plugins = ["support.workers"]
@@ -82,8 +85,12 @@ def consents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests neither read nor change the configuration and the journal of the person who runs them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        state = tmp_path_factory.mktemp("state")
+        patch.setenv("XDG_STATE_HOME", str(state))
         yield
+    if (node := read_running(state / "crew-journal" / "journal")) is not None:
+        os.kill(node.pid, signal.SIGTERM)
+        pytest.fail("a test started a node on the journal that stands for the user's own, and did not stop it")
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,6 @@ from .output import (
     print_text,
     say,
     say_warnings,
-    shares,
     show,
     who_of,
 )
@@ -681,13 +680,19 @@ def _activated(answer: Mapping[str, Any]) -> None:
         )
 
 
-def _turns(answer: _Answer) -> None:
-    rows = [
-        (share, f"{turn['ts'][:16]}Z", turn["session"] or "-", turn["speaker"], turn["text"])
-        for share, turn in zip(shares(answer["turns"]), answer["turns"], strict=True)
-    ]
-    columns = ("score", "when", "session", "speaker", "text")
-    print_table(columns, rows, right=("score",), empty="no turn of a conversation was found")
+_turns = listing(
+    "turns",
+    ("score", "when", "session", "speaker", "text"),
+    lambda agent: (
+        f"{agent['score']:.2f}",
+        f"{agent['ts'][:16]}Z",
+        agent["session"] or "-",
+        agent["speaker"],
+        agent["text"],
+    ),
+    right=("score",),
+    empty="no turn of a conversation was found",
+)
 
 
 _ALWAYS: Final = 3

@@ -93,7 +93,7 @@ def test_pip_runs_no_module_of_the_folder(hostile: Path, tmp_path: Path, monkeyp
     assert ran(hostile) == []
 
 
-def test_mcp_in_a_hostile_folder_starts_a_node_that_works_in_its_data_directory(hostile: Path) -> None:
+def test_mcp_in_a_hostile_folder_starts_a_node_that_works_in_its_data_directory(hostile: Path, tmp_path: Path) -> None:
     env = environment(
         CREW_JOURNAL_EMBEDDER="none", CREW_JOURNAL_HTTP="127.0.0.1:0", CREW_JOURNAL_CONFIG="../relative.toml"
     )
@@ -106,7 +106,8 @@ def test_mcp_in_a_hostile_folder_starts_a_node_that_works_in_its_data_directory(
         }
     ]
     given = "".join(json.dumps(line) + "\n" for line in lines)
-    data_dir = hostile / ".crew-journal"
+    env["XDG_STATE_HOME"] = str(tmp_path / "state")
+    data_dir = tmp_path / "state" / "crew-journal" / "journal"
     command = [sys.executable, "-m", CLI_MODULE, "mcp", "--agent", "ada"]
     try:
         done = subprocess.run(command, cwd=hostile, env=env, input=given, capture_output=True, text=True, check=True)

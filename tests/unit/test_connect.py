@@ -11,6 +11,12 @@ import pytest
 from crew_journal.services.cli.main import main
 
 
+@pytest.fixture(autouse=True)
+def no_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node is started on the journal that stands for the user's own."""
+    monkeypatch.setenv("CREW_JOURNAL_DATA_DIR", str(tmp_path / "no-journal"))
+
+
 @pytest.mark.parametrize("program", ["claude-code", "codex", "cursor"])
 def test_what_connect_writes_it_removes_and_nothing_else(program: str, tmp_path: Path) -> None:
     theirs = {"type": "command", "command": "echo hello"}

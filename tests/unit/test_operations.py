@@ -187,7 +187,7 @@ async def test_a_new_operation_is_one_model_and_one_handler(
     )
     text = re.sub(r"from \S*test_operations import .*\n", "", text)
     made: dict[str, Any] = {"ECHO": ECHO, "EchoAnswer": EchoAnswer}
-    exec(compile(text.replace("from __future__ import annotations", ""), "generated", "exec", dont_inherit=True), made)
+    exec(compile(text, "generated", "exec", dont_inherit=True), made)
     asked: list[Wire] = []
 
     class Client(made["Operations"]):  # type: ignore[misc, valid-type]  # made above

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 from urllib.parse import SplitResult, urlsplit
 
-import httpx
 import numpy as np
 
 from ...schemas.core.errors import (
@@ -254,7 +253,7 @@ class Reply:
 
 
 class JsonServer:
-    """Connects at the first request.
+    """Connects at the first request; imports httpx when it is made, because most nodes have no such server.
 
     Args:
         base_url: URL of the server; without a scheme, HTTP.
@@ -270,6 +269,8 @@ class JsonServer:
     def __init__(
         self, base_url: str, path_of: Callable[[str], str], naming: Naming, *, api_key: str | None, max_bytes: int
     ) -> None:
+        import httpx
+
         self.where = base_url if "://" in base_url else f"http://{base_url}"
         self._naming = naming
         self._key = api_key
@@ -296,6 +297,8 @@ class JsonServer:
             CrewJournalError: The server cannot be reached, or did not answer within ``limit_s`` seconds; ``naming`` has
                 the class of the error.
         """
+        import httpx
+
         naming = self._naming
         try:
             async with asyncio.timeout(limit_s):
@@ -327,6 +330,8 @@ class JsonServer:
         await self._client.aclose()
 
     async def _post(self, body: dict[str, Any]) -> Reply:
+        import httpx
+
         async with self._client.stream("POST", self._url, json=body) as response:
             read = bytearray()
             try:

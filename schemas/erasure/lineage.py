@@ -31,6 +31,11 @@ SOURCES: Final = ("source_entry_id", "skill_of", "proposal_id", "src_entry_id", 
 """Fields of payloads that hold one such id."""
 ABOUT: Final = ("entry_id", "target_entry_id", "rule_id", "lesson_id")
 """Fields of decisions that name the one thing that the decision is about: it goes with that thing."""
+_FIELDS: Final = (
+    *((field, field) for field in REFERENCES),
+    *((field, "source") for field in SOURCES),
+    *((field, "about") for field in ABOUT),
+)
 VECTOR_OF: Final = "vector_of"
 PARENT: Final = "parent_entry_id"
 """Key of ``refs`` of a correction: the entry that it corrects."""
@@ -47,13 +52,12 @@ def names_of(event: Event) -> tuple[str, ...]:
     entry = event.entry
     payload = entry.payload
     if event.control:
-        made: Mapping[str, str] = {
-            DrawerFiled.ENTRY_TYPE: named_drawer(payload.get("drawer_id")),
-            FactAsserted.ENTRY_TYPE: named_fact(payload.get("fact_id")),
-            LessonRecorded.ENTRY_TYPE: str(payload.get("lesson_id")),
-        }
-        if entry.entry_type in made:
-            return entry.id, made[entry.entry_type]
+        if entry.entry_type == DrawerFiled.ENTRY_TYPE:
+            return entry.id, named_drawer(payload.get("drawer_id"))
+        if entry.entry_type == FactAsserted.ENTRY_TYPE:
+            return entry.id, named_fact(payload.get("fact_id"))
+        if entry.entry_type == LessonRecorded.ENTRY_TYPE:
+            return entry.id, str(payload.get("lesson_id"))
     return (entry.id,)
 
 
@@ -90,12 +94,9 @@ def _of_entry(event: EntryRecorded) -> Iterator[tuple[str, str]]:
 
 def _of_payload(entry: JournalEntry) -> Iterator[tuple[str, str]]:
     payload = entry.payload
-    for field in REFERENCES:
-        yield from _each(payload.get(field), field)
-    for field in SOURCES:
-        yield from _each(payload.get(field), "source")
-    for field in ABOUT:
-        yield from _each(payload.get(field), "about")
+    for field, how in _FIELDS:
+        if field in payload:
+            yield from _each(payload[field], how)
     targets = payload.get("targets")
     if isinstance(targets, Mapping) and len(ids := list(_strings(targets.get("ids")))) == 1:
         yield from _each(ids, "about")
@@ -108,7 +109,8 @@ def _of_payload(entry: JournalEntry) -> Iterator[tuple[str, str]]:
             yield from _each(stated.get("entry_id"), "states")
     if entry.entry_type != DrawerFiled.ENTRY_TYPE:
         for field in ("drawer_id", "source_drawer_id"):
-            yield from _each(map(named_drawer, _strings(payload.get(field))), "drawer")
+            if field in payload:
+                yield from _each(map(named_drawer, _strings(payload[field])), "drawer")
         if payload.get("summary"):  # one text made of several drawers
             merged = (*_strings(payload.get("drawer_ids")), *_strings(payload.get("into")))
             yield from _each(map(named_drawer, merged), "drawer")

@@ -153,7 +153,7 @@ def _minilm(cache_dir: Path) -> Embedder:
 
 
 def _ollama(host: str, model: str) -> Embedder:
-    from .served import OllamaEmbedder  # 0.3 s of CPU, only where Ollama is used
+    from .ollama import OllamaEmbedder  # 0.3 s of CPU, only where Ollama is used
 
     return OllamaEmbedder(host, model)
 

@@ -35,6 +35,11 @@ REPLACED: Final = "superseded_by"
 """Field of decisions that names what takes the place of others: they count again if it is erased."""
 DRAWERS: Final = ("drawer_id", "source_drawer_id", "drawer_ids", "into", "added")
 """Fields that name drawers by ids that follow from their texts: no message keeps the id of an erased drawer."""
+_FIELDS: Final = (
+    *((field, field) for field in REFERENCES),
+    *((field, "source") for field in SOURCES),
+    *((field, "about") for field in ABOUT),
+)
 VECTOR_OF: Final = "vector_of"
 PARENT: Final = "parent_entry_id"
 """Key of ``refs`` of a correction: the entry that it corrects."""
@@ -51,13 +56,12 @@ def names_of(event: Event) -> tuple[str, ...]:
     entry = event.entry
     payload = entry.payload
     if event.control:
-        made: Mapping[str, str] = {
-            DrawerFiled.ENTRY_TYPE: named_drawer(payload.get("drawer_id")),
-            FactAsserted.ENTRY_TYPE: named_fact(payload.get("fact_id")),
-            LessonRecorded.ENTRY_TYPE: str(payload.get("lesson_id")),
-        }
-        if entry.entry_type in made:
-            return entry.id, made[entry.entry_type]
+        if entry.entry_type == DrawerFiled.ENTRY_TYPE:
+            return entry.id, named_drawer(payload.get("drawer_id"))
+        if entry.entry_type == FactAsserted.ENTRY_TYPE:
+            return entry.id, named_fact(payload.get("fact_id"))
+        if entry.entry_type == LessonRecorded.ENTRY_TYPE:
+            return entry.id, str(payload.get("lesson_id"))
     return (entry.id,)
 
 
@@ -94,12 +98,9 @@ def _of_entry(event: EntryRecorded) -> Iterator[tuple[str, str]]:
 
 def _of_payload(entry: JournalEntry) -> Iterator[tuple[str, str]]:
     payload = entry.payload
-    for field in REFERENCES:
-        yield from _each(payload.get(field), field)
-    for field in SOURCES:
-        yield from _each(payload.get(field), "source")
-    for field in ABOUT:
-        yield from _each(payload.get(field), "about")
+    for field, how in _FIELDS:
+        if field in payload:
+            yield from _each(payload[field], how)
     of_drawer = entry.entry_type == DrawerSuperseded.ENTRY_TYPE
     yield from _each(map(named_drawer if of_drawer else str, _strings(payload.get(REPLACED))), "about")
     targets = payload.get("targets")
@@ -116,7 +117,8 @@ def _of_payload(entry: JournalEntry) -> Iterator[tuple[str, str]]:
             yield from _each(stated.get("entry_id"), "states")
     if entry.entry_type != DrawerFiled.ENTRY_TYPE:
         for field in DRAWERS:
-            yield from _each(map(named_drawer, _strings(payload.get(field))), "drawer")
+            if field in payload:
+                yield from _each(map(named_drawer, _strings(payload[field])), "drawer")
     if entry.entry_type != FactAsserted.ENTRY_TYPE:
         yield from _each(map(named_fact, _strings(payload.get("fact_id"))), "fact")
         if len(fact_ids := list(_strings(payload.get("fact_ids")))) == 1 or "subject" in payload:

@@ -208,7 +208,7 @@ def check_port(settings: Settings, where: Where) -> Iterator[CheckFinding]:
 
 def check_ollama(settings: Settings, where: Where) -> Iterator[CheckFinding]:
     """Ollama answers and has the model."""
-    from ...consumers.adapters.served import OllamaEmbedder
+    from ...consumers.adapters.ollama import OllamaEmbedder
 
     at = f"{settings.ollama_model} at {settings.ollama_host}"
     wanted = settings.embedder == "ollama"

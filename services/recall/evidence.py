@@ -401,7 +401,7 @@ def figures_of(
         "near_squared": [value * value for value in words_near],
         "meaning_near": [share * value for share, value in zip(meaning, words_near, strict=True)],
         "margin": [0.0] * count
-        if only_turns
+        if only_turns or np.isnan(distances[:count]).all()
         else _margins_of(index, result, calibration, distances, echoes, rivals)[:count],
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],

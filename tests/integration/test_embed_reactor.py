@@ -10,7 +10,7 @@ from support.embedders import as_vector
 from support.embedding import QUICK, Bench, embedding_bench
 from support.ollama_server import Failure, OllamaServer, reference_vector
 
-from crew_journal.consumers.adapters.served import OllamaEmbedder
+from crew_journal.consumers.adapters.ollama import OllamaEmbedder
 from crew_journal.consumers.models import embed_reactor as embed
 from crew_journal.consumers.models.embed_batch import FILTER_SUBJECTS
 from crew_journal.consumers.models.embed_reactor import durable_name

@@ -16,7 +16,7 @@ import pytest
 from support.embedding import COMES_AGAIN, QUICK, Bench, embedding_bench, until
 from support.ollama_server import OllamaServer
 
-from crew_journal.consumers.adapters.served import OllamaEmbedder
+from crew_journal.consumers.adapters.ollama import OllamaEmbedder
 from crew_journal.services.journal.broker.broker import ManagedBroker
 
 TESTS = Path(__file__).parents[1]

@@ -14,7 +14,8 @@ from support.embedders import as_vector, check_embedder_behaviour
 from support.ollama_server import Failure, OllamaServer, reference_vector
 
 from crew_journal.consumers.adapters import served
-from crew_journal.consumers.adapters.served import Endpoint, OllamaEmbedder, OpenAiEmbedder, ServedEmbedder, prefixes_of
+from crew_journal.consumers.adapters.ollama import OllamaEmbedder
+from crew_journal.consumers.adapters.served import Endpoint, OpenAiEmbedder, ServedEmbedder, prefixes_of
 from crew_journal.schemas.core.errors import (
     EmbedderBadAnswer,
     EmbedderError,

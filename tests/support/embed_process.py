@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from support.embedding import COMES_AGAIN
 
-from crew_journal.consumers.adapters.served import OllamaEmbedder
+from crew_journal.consumers.adapters.ollama import OllamaEmbedder
 from crew_journal.consumers.models.embed_reactor import EmbedReactor
 from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.journal.publishing import Writer

@@ -10,7 +10,7 @@ import pytest
 from support.ollama_server import OllamaServer
 
 from crew_journal.consumers.adapters.choose import SPARSE_ONLY, ObservedEmbedder
-from crew_journal.consumers.adapters.served import OllamaEmbedder
+from crew_journal.consumers.adapters.ollama import OllamaEmbedder
 from crew_journal.schemas.core.errors import EmbedderError, EmbedderInputRejected, EmbedderUnavailable
 from crew_journal.schemas.core.ports import Embedder
 

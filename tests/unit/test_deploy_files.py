@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import click
-import yaml
+import yaml  # type: ignore[import-untyped]  # the package ships no types
 
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.cli.main import app

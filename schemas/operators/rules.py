@@ -188,13 +188,20 @@ _VALUE: Final = "value"
 _LONGEST_TURN: Final = 20_000
 """Number of characters of a turn that are read; pasted logs are longer."""
 _CLASS: Final = re.compile(r"\{([a-z]+)\}")
-_SEGMENT: Final = re.compile(r"; | [-–—] |: (?!\S*[@\d]|that|das |c['’]|eso )|(?<=[.!]) |,? (?:but|aber|mais|pero|sondern) ")
+_SEGMENT: Final = re.compile(
+    r"; | [-–—] |: (?!\S*[@\d]|that|das |c['’]|eso )|(?<=[.!]) |,? (?:but|aber|mais|pero|sondern) "
+)
 _COMMA: Final = re.compile(r", ")
-_BACKWARD: Final = re.compile(r"(?:that|this|which|das|dies|c['’]|ça|eso|esto|ever\b|period|(?:always|immer|toujours|siempre)$)", re.IGNORECASE)
+_BACKWARD: Final = re.compile(
+    r"(?:that|this|which|das|dies|c['’]|ça|eso|esto|ever\b|period|(?:always|immer|toujours|siempre)$)",
+    re.IGNORECASE,
+)
 _CONDITION: Final = re.compile(r"(?:if|when|unless|wenn|falls|si|cuando|quand)\b", re.IGNORECASE)
 _WITH_SUBJECT: Final = frozenset({"constraint", "process"})
 """Keys whose value is not understood without the subject of its clause: "wills never get emailed"."""
-_PRONOUNS: Final = re.compile(r"(?:(?:\w{1,4}|please|always|never|bitte|immer|siempre|toujours|nous|also)[ ,'’]+)*", re.IGNORECASE)
+_PRONOUNS: Final = re.compile(
+    r"(?:(?:\w{1,4}|please|always|never|bitte|immer|siempre|toujours|nous|also)[ ,'’]+)*", re.IGNORECASE
+)
 _BESIDE: Final = {"tooling": _WORK, "language": frozenset({"prefers"})}
 _CLAUSE_LEAST_CHARS: Final = 6
 _PLACEHOLDERS: Final = ("often", "place", "language", "job", "tool", "record", "notieren")
@@ -434,7 +441,9 @@ def _joined(clauses: Sequence[str]) -> list[str]:
 
 def _holds(clause: str, found: Mapping[str, str], key: str) -> bool:
     """Whether patterns found another fact in the clause; a tool is named beside work, a language beside a preference."""
-    rivals = found.items() if key not in _BESIDE else ((of, value) for of, value in found.items() if of not in _BESIDE[key])
+    rivals = (
+        found.items() if key not in _BESIDE else ((of, value) for of, value in found.items() if of not in _BESIDE[key])
+    )
     return any(value in clause for _, value in rivals)
 
 

@@ -193,7 +193,8 @@ _SEGMENT: Final = re.compile(
 )
 _COMMA: Final = re.compile(r", ")
 _BACKWARD: Final = re.compile(
-    r"(?:that|this|which|das|dies|c['’]|ça|eso|esto|ever\b|period|(?:always|immer|toujours|siempre)$)", re.IGNORECASE
+    r"(?:that|this|which|das|dies|c['’]|ça|eso|esto|ever\b|period|(?:always|immer|toujours|siempre)$)",
+    re.IGNORECASE,
 )
 _CONDITION: Final = re.compile(r"(?:if|when|unless|wenn|falls|si|cuando|quand)\b", re.IGNORECASE)
 _WITH_SUBJECT: Final = frozenset({"constraint", "process"})

@@ -1,16 +1,30 @@
-"""A fortnight of three agents that only remember what they found out, and of a person who corrects them in the chat."""
+"""A fortnight of three agents that only call ``remember``, and of a person who corrects one in chats that hooks capture."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+import contextlib
+import io
+import json
+import shlex
+import subprocess
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
-from support.memory_node import WORKSPACE, MemoryNode, agent
+import pytest
+from support.cli import COMMAND, environment
+from support.mcp_client import connected
+from support.stack import DEADLINE_S, Stack, running_stack, until
 
 from crew_journal.consumers.learning.reactor import ConsolidateReactor
-from crew_journal.schemas.core.principal import Principal, Role
-from crew_journal.schemas.core.timestamps import format_ts, to_ms
-from crew_journal.schemas.learning.lessons import lessons_text, rules_text
-from crew_journal.services.documents.learned import PromptLearning
+from crew_journal.schemas.core.errors import ConsolidationRunning
+from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.core.timestamps import to_ms
+from crew_journal.services.client import AsyncCrewJournal, hook
+from crew_journal.services.client.project import trust
 
 NOTES = (
     (
@@ -44,38 +58,106 @@ CHAT = (
 )
 
 
-async def test_a_fortnight_of_notes_and_corrections_gives_three_rules_and_two_lessons(live: MemoryNode) -> None:
-    await live.react(ConsolidateReactor)
-    begin = live.now
-    maria = Principal(token_id="t_own", role=Role.ADMIN, workspace_id=WORKSPACE, speaks_for=("user:maria",))
-    for day in range(1, 15):
-        live.now = begin + timedelta(days=day)
-        seq = 0
-        for n, (of_day, who, text) in enumerate(NOTES):
-            if of_day == day:
-                live.received[f"note{n}"] = to_ms(live.now)
-                seq = await live.append_as(agent(who), f"note{n}", text, "memory.remembered", ts=format_ts(live.now))
-        for n, (of_day, text) in enumerate(CHAT):
-            if of_day == day:
-                seq = await live.append_as(
-                    maria, f"turn{n}", text, "chat.user_message", agent_id="ada", actor_type="user", actor_id="maria",
-                    payload={"text": text}, ts=format_ts(live.now),
-                )  # fmt: skip
-        await live.caught_up(seq)
-        live.advance(hours=1)
-        done = await live.swept("consolidation", await live.tick("consolidation"))
-        assert done["error"] is None
-    learning = PromptLearning(live.store)
-    learned = learning.at(WORKSPACE, "red", live.store.view_seq())
-    text = rules_text(learned.rules)
-    assert len(learned.rules) == 3, text
-    assert all(word in text for word in ("port 5432", "stop", "health check", "VPN", "make generate", "Never edit")), (
-        text
-    )
-    assert "pull request" not in text
-    assert {lesson.rule for lesson in learned.lessons} == {
-        "Use pnpm instead of npm",
-        "Never commit generated files to the repository",
-    }
-    assert "[from user maria, " in lessons_text(learned.lessons)
-    learning.close()
+class Calendar(dict[str, int]):
+    """When messages are taken to have been received: at ``now_ms``, whatever their id."""
+
+    now_ms: int
+
+    def get(self, _entry_id: str, default: Any = None) -> Any:
+        return getattr(self, "now_ms", default)
+
+
+class ClaudeCode:
+    """The hooks that ``connect`` wrote into a home, in a repository whose file names workspace and crew."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self._folder = folder
+        home = folder / "home"
+        connect: list[str | Path] = [COMMAND, "connect", "claude-code", "--yes", "--as", "maria", "--home", home]
+        subprocess.run(connect, capture_output=True, check=True, env=environment(**env))
+        groups = json.loads((home / ".claude" / "settings.json").read_text("utf-8"))["hooks"]
+        self._commands = {event: shlex.split(group["hooks"][0]["command"]) for event, [group] in groups.items()}
+
+    def send(self, event: str, session: str, *turns: str) -> str:
+        """Run the hook of an event; what it gives the session."""
+        transcript = self._folder / f"{session}.jsonl"
+        for n, text in enumerate(turns):
+            line = {
+                "uuid": f"{session}-{n}",
+                "message": {"role": "user", "content": text},
+                "timestamp": "2026-11-20T10:00:00Z",
+            }
+            with transcript.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(line) + "\n")
+        [*_, verb, named, _flag, program] = self._commands[event]
+        assert verb == "hook"
+        out_, given = (
+            io.StringIO(),
+            {"cwd": str(self._folder), "session_id": session, "transcript_path": str(transcript)},
+        )
+        hook.run(named, program, io.StringIO(json.dumps(given)), out_)
+        answer = json.loads(out_.getvalue())
+        assert "systemMessage" not in answer, answer
+        return str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
+
+
+async def learned_by(stack: Stack, owner: AsyncCrewJournal) -> Sequence[Any]:
+    """The rules after a run on request; the node catches up on the runs of the days before first."""
+    running = "SELECT 1 FROM memory_sweeps WHERE sweep = 'consolidation' AND coalesce(finished_due_ms < due_ms, true)"
+    while True:
+        await until(lambda: not stack.store.rows(running))
+        with contextlib.suppress(ConsolidationRunning):
+            await owner.consolidate(crew_id="shop", since="8w", workspace_id="acme")
+            break
+    await until(lambda: not stack.store.rows(running))
+    return (await owner.learned_rules(workspace_id="acme")).rules
+
+
+async def test_a_fortnight_of_tools_and_hooks_gives_three_rules_and_two_lessons_to_the_next_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calendar, begin = Calendar(), datetime.now(UTC) - timedelta(days=15)
+    async with running_stack(tmp_path / "data", received=calendar) as stack:
+        env = {
+            "CREW_JOURNAL_URL": stack.url,
+            "CREW_JOURNAL_TOKEN": stack.owner,
+            "XDG_STATE_HOME": str(tmp_path / "state"),
+        }
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(hook, "DEADLINE_S", DEADLINE_S)
+        (tmp_path / ".crew-journal.json").write_text('{"crew": "shop", "agent": "ada", "workspace": "acme"}')
+        trust(tmp_path)
+        claude = await asyncio.to_thread(ClaudeCode, tmp_path, env)
+        tokens = {name: await stack.token(Role.AGENT, "acme", agent=name, crew="shop") for name in ("ada", "bo", "cy")}
+        reactor = ConsolidateReactor.create(stack.context())
+        assert reactor is not None
+        await reactor.start()
+        tools = AsyncExitStack()
+        clients = {who: await tools.enter_async_context(connected(stack, tokens[who].plaintext)) for who in tokens}
+        try:
+            for day in range(1, 15):
+                calendar.now_ms = to_ms(begin + timedelta(days=day))
+                for of_day, who, text in NOTES:
+                    if of_day == day:
+                        assert not (await clients[who].call_tool("remember", {"text": text})).is_error
+                said = [text for of_day, text in CHAT if of_day == day]
+                if said:
+                    await asyncio.to_thread(claude.send, "Stop", f"day{day}", *said)
+            del calendar.now_ms
+            async with stack.client() as owner:
+                rules = await learned_by(stack, owner)
+        finally:
+            await tools.aclose()
+            await reactor.stop()
+        block = await asyncio.to_thread(claude.send, "SessionStart", "next")
+    assert len(rules) == 3, rules
+    for word in ("port 5432", "stop", "health check", "VPN", "make generate", "Never edit"):
+        assert word in block
+    for lesson in ("Use pnpm instead of npm", "Never commit generated files to the repository"):
+        assert lesson in block
+    assert "[from user maria, " in block
+    learned = block.partition("Learned rules")[2].partition("[REMEMBERED")[0]
+    assert "port 5432" in learned
+    assert "pull request" not in learned
+    assert "blue one" not in block

@@ -31,7 +31,7 @@ from ...consumers.host.store import ViewStore, share_one_heap
 from ...schemas.settings import REPLAY_BATCH_MESSAGES
 from ..journal.broker.connection import connect
 
-NICENESS: Final = 10
+NICENESS: Final = 5
 """Lower priority of the process: it gets a core if the node needs none."""
 _log = structlog.get_logger(__name__)
 

@@ -25,7 +25,7 @@ from crew_journal.services.runtime.erasing import ErasedStream
 from crew_journal.services.runtime.folding_apart import fold_apart
 from crew_journal.services.runtime.node import Runtime
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 POLL_S = 0.1
 CANARY = "quetzalcoatlus"
 

@@ -207,7 +207,7 @@ async def plant_all(year: Year, number: int) -> AsyncIterator[Plant]:
     floor = owner.configure_workspace(evidence_floor=0.99)
     yield await planted(year, False, asked(f"width of the old dock{number}q", dock), floor, "setting")
     await owner.configure_workspace(reset=("evidence_floor",))
-    van = await note(f"The blue van{number}q goes to Ulm")
+    van = await note(f"The blue van goes to Ulm, tour {number}")
     lorry = {"query": "lorry destination", "hit": van, "recipe": "dense", "kinds": ["entries"]}
     await year.activate(MINILM)
     await until(lambda: _finds(owner, lorry), "the vector of the van")

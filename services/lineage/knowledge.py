@@ -271,7 +271,7 @@ def _of_entry(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class Differences:
+class MomentComparison:
     """The use-case."""
 
     def __init__(self, node: Node) -> None:
@@ -379,4 +379,4 @@ class _Endings:
         return whys
 
 
-ANSWERS: Final[Answers] = ((DIFF, Differences.diff),)
+ANSWERS: Final[Answers] = ((DIFF, MomentComparison.diff),)

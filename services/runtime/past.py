@@ -141,6 +141,7 @@ class _Walk:
         self._moment = await self._past.moment_of(self._fresh)
         if self._node is None:
             self._node = await self._past.over(self._stack, self._fresh.store, lambda: self._moment or from_ms(0))
+        await self._node.recall.settled()  # a model may have been switched on the way
         return self._node
 
 

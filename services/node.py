@@ -105,13 +105,13 @@ class PastMoments:
 
     Attributes:
         at: Opens the views as of a sequence or a time, and keeps them for a while.
-        sequence_of: The sequence that a sequence or time stands for.
+        sequence_of: The sequence that a sequence or time stands for; takes also the name of its field, for errors.
         walk: Opens a view before the first message; takes a workspace, and names of messages in it that are left out
             with all that was made of them.
     """
 
     at: Past
-    sequence_of: Callable[[str], Awaitable[int]]
+    sequence_of: Callable[[str, str], Awaitable[int]]
     walk: Callable[[str, Sequence[str]], AbstractAsyncContextManager[PastWalk]]
 
 

@@ -116,8 +116,8 @@ class Bisections:
                 "name either the id of the hit or a text that it contains", hint="hit or contains", field="hit"
             )
         past = self._node.use(PastMoments)
-        since = await past.sequence_of(request.since)
-        until = self._views.view_seq() if request.until is None else await past.sequence_of(request.until)
+        since = await past.sequence_of(request.since, "since")
+        until = self._views.view_seq() if request.until is None else await past.sequence_of(request.until, "until")
         if since >= until:
             raise InvalidQuery(
                 f"since is {since:,}, until is {until:,}", hint="name the earlier moment first", field="since"

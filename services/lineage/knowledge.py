@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -45,6 +45,7 @@ from ...schemas.operators.tables import OPERATOR_PROFILES
 from ...schemas.palace.tables import DRAWERS, LIVE_DRAWER
 from ...schemas.relations.rules import SIMILAR, RelationState
 from ...schemas.relations.tables import RELATIONS
+from ...schemas.standing.operations import State
 from ...schemas.text.injection import finding_in
 from ..desk import Caller
 from ..documents.addressing import SearchedOwners, file_scope, memory_scope
@@ -116,7 +117,7 @@ class Knower:
         """
         principal = caller.principal
         kind = None if scope is None else ScopeKind(scope)
-        resolved = resolve_scope(principal, kind, agent_id, crew_id, current=True)
+        resolved = resolve_scope(principal, kind, agent_id, crew_id)
         own = resolved.kind is ScopeKind.OWN and (kind is ScopeKind.OWN or caller.administers)
         if principal.role is Role.AGENT and not own:
             owners = file_scope(principal, "both", None, None)
@@ -143,13 +144,13 @@ class Knowledge:
         workspace_id = knower.caller.workspace_id
         index = await self._node.recall.indexes.get(workspace_id, self._views.view_seq())
         documents = index.documents
-        in_scope = scope_mask(replace(knower.scope, current=False), documents, 0, len(documents))
-        current = scope_mask(knower.scope, documents, 0, len(documents)) & ((documents.flags & LEARNED) == 0)
-        seqs, current_seqs = documents.seq[in_scope].tolist(), documents.seq[current].tolist()
+        in_scope = scope_mask(knower.scope, documents, 0, len(documents))
+        no_rules = in_scope & ((documents.flags & LEARNED) == 0)
+        seqs, entry_seqs = documents.seq[in_scope].tolist(), documents.seq[no_rules].tolist()
         agent = knower.caller.principal.agent_id or knower.scope.agent_id
         memory_off = await self._node.use(DocumentSearch).off(workspace_id, agent)
         readers: Mapping[Family, Callable[[], Items]] = {
-            "entries": lambda: self._entries(workspace_id, current_seqs),
+            "entries": lambda: self._entries(workspace_id, entry_seqs),
             "documents": lambda: {} if memory_off else self._documents(knower),
             "drawers": lambda: self._drawers(knower),
             "facts": lambda: self._facts(knower),
@@ -165,7 +166,7 @@ class Knowledge:
     def _entries(self, workspace_id: str, seqs: Sequence[int]) -> Items:
         entries = [StoredEntry.of_row(row) for row in self._views.rows(_ENTRIES, [workspace_id, list(seqs)])]
         add_marks(self._views, entries)
-        return {entry.id: _of_entry(entry.record) for entry in entries}
+        return {entry.id: _of_entry(entry.record) for entry in entries if _counts(entry.record)}
 
     def _documents(self, knower: Knower) -> Items:
         owners = None if knower.owners.owners is None else list(knower.owners.owners)
@@ -251,6 +252,10 @@ class Knowledge:
         }
 
 
+def _counts(record: Mapping[str, Any]) -> bool:
+    return record["standing"] is None or record["standing"]["state"] == State.DISPUTED
+
+
 def _of_entry(record: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "entry_type": record["entry_type"],
@@ -262,10 +267,11 @@ def _of_entry(record: Mapping[str, Any]) -> dict[str, Any]:
         "actor_type": record["actor_type"],
         "actor_id": record["actor_id"],
         "priority": record["live_priority"],
+        "disputed_by": record["standing"] and record["standing"]["by"],
     }
 
 
-class Differences:
+class MomentComparison:
     """The use-case."""
 
     def __init__(self, node: Node) -> None:
@@ -284,12 +290,13 @@ class Differences:
         async with AsyncExitStack() as stack:
             after, until_seq = self._node, self._node.views.view_seq()
             if request.until is not None:
+                await past.sequence_of(request.until, "until")  # an error names the field
                 moment = await stack.enter_async_context(past.at(request.until))
                 after, until_seq = moment.node, moment.seq
             known: dict[Family, Items] = {}
             since_seq = 0
             if request.since != FROM_NOTHING:
-                since_seq = await past.sequence_of(request.since)
+                since_seq = await past.sequence_of(request.since, "since")
                 _check_order(since_seq, until_seq)
                 before = await stack.enter_async_context(past.at(request.since))
                 known = await Knowledge(before.node).of(knower, families)
@@ -372,4 +379,4 @@ class _Endings:
         return whys
 
 
-ANSWERS: Final[Answers] = ((DIFF, Differences.diff),)
+ANSWERS: Final[Answers] = ((DIFF, MomentComparison.diff),)

@@ -106,9 +106,23 @@ class PastRecall:
     async def answer(
         self, node: Node, *, seq: int | None = None, trial: str | None = None, **changed: Any
     ) -> RecallAnswer:
-        """Ask it again, by the views of ``node``, from ``seq`` on; raises as ``RecallService.answer``."""
+        """Ask it again, by the views of ``node``; raises as ``RecallService.answer``.
+
+        Args:
+            node: The node.
+            seq: The sequence of its own moment; it is then asked with the model that embedded it, or without one.
+            trial: Another embedding model.
+            **changed: Other values of the request.
+        """
         request = self.request.model_copy(update={"min_seq": seq, **changed})
-        answered = await node.recall.answer(self.principal, request, now_ms=self.entry.ts_ms, trial=trial)
+        vectors, model = True, self.searched.model
+        if seq is not None:
+            vectors = model is not None or not recipe_named(self.searched.recipe).uses_vectors
+            if model != node.recall.indexes.active_model(self.request.workspace_id or ""):
+                trial = trial or model  # the models were being switched
+        answered = await node.recall.answer(
+            self.principal, request, now_ms=self.entry.ts_ms, trial=trial, vectors=vectors
+        )
         return answered.response
 
 

@@ -212,6 +212,7 @@ class RecallService:
         near: int = 0,
         now_ms: int | None = None,
         trial: str | None = None,
+        vectors: bool = True,
     ) -> AnsweredRecall:
         """The memories in scope that answer the request's query best; not recorded yet.
 
@@ -223,6 +224,7 @@ class RecallService:
             now_ms: The time from which ages and relative dates count, milliseconds since 1970-01-01; None for now.
             trial: Search the vectors of this embedding model in place of the active one's; texts of other kinds than entries
                 are then found by their words alone. None for the active model.
+            vectors: False to answer as if no model embedded the query.
 
         Raises:
             NotAllowed: If the token may not see the workspace or scope.
@@ -239,7 +241,8 @@ class RecallService:
             scope = replace(scope, among=Among.RULES if "rules" in kinds else Among.NONE)
         others = None if kinds == ENTRIES_ALONE else self.others
         named = recipe_named(request.recipe)
-        model = (trial or self._cache.model_of(workspace_id)) if named.uses_vectors else None
+        embeds = named.uses_vectors and vectors
+        model = (trial or self._cache.model_of(workspace_id)) if embeds else None
         min_seq = request.min_seq or 0
         embedded = embedding = None
         await self._take_turns()
@@ -256,7 +259,7 @@ class RecallService:
             if embedding is not None:
                 embedded = await embedding
             index = await self._index(workspace_id, min_seq, trial)
-            while named.uses_vectors and index.model != model:  # it was switched meanwhile
+            while embeds and index.model != model:  # it was switched meanwhile
                 model = index.model
                 embedded = await self._queries.embed(request.query, model)
                 index = await self._index(workspace_id, min_seq, trial)

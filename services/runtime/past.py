@@ -48,7 +48,7 @@ MEMORY_MB: Final = 128
 INDEX_MB: Final = 64
 SCRATCH: Final = "asof"
 
-_HINT: Final = "as_of is a sequence of the journal, or a time like 2026-11-21T09:30:00Z"
+_HINT: Final = "is a sequence of the journal, or a time like 2026-11-21T09:30:00Z"
 _AFTER: Final = f"SELECT min(seq) FROM {ENTRIES} WHERE published_ms > ?"
 _LAST: Final = f"SELECT max(published_ms) FROM {ENTRIES}"
 _log = structlog.get_logger(__name__)
@@ -141,6 +141,7 @@ class _Walk:
         self._moment = await self._past.moment_of(self._fresh)
         if self._node is None:
             self._node = await self._past.over(self._stack, self._fresh.store, lambda: self._moment or from_ms(0))
+        await self._node.recall.settled()  # a model may have been switched on the way
         return self._node
 
 
@@ -260,34 +261,34 @@ class PastViews(Part):
         [(last_ms,)] = await asyncio.to_thread(fresh.store.rows, _LAST, [])
         return self._node.clock() if last_ms is None else from_ms(last_ms)
 
-    async def sequence_of(self, moment: str) -> int:
-        """The sequence that a sequence or time stands for; raises as ``at``."""
-        return (await self._sequence(moment))[0]
+    async def sequence_of(self, moment: str, field: str) -> int:
+        """The sequence that a sequence or time stands for; raises as ``at``, with the name of ``field``."""
+        return (await self._sequence(moment, field))[0]
 
-    async def _sequence(self, as_of: str) -> tuple[int, datetime | None]:
+    async def _sequence(self, as_of: str, field: str = "as_of") -> tuple[int, datetime | None]:
         """The sequence, and the time if one was named: the last message before the first entry after it."""
         store = self._views.store
         if as_of.isdecimal():
             seq = int(as_of)
             if not 1 <= seq <= store.view_seq():
                 raise InvalidQuery(
-                    f"as_of: the views are at {store.view_seq():,}, and the first message is 1",
-                    hint=_HINT,
-                    field="as_of",
+                    f"{field}: the views are at {store.view_seq():,}, and the first message is 1",
+                    hint=f"{field} {_HINT}",
+                    field=field,
                 )
             return seq, None
         try:
             moment = parse_ts(as_of)
         except ValueError as error:
             raise InvalidQuery(
-                f"as_of: {error}",
-                hint=_HINT,
-                field="as_of",
+                f"{field}: {error}",
+                hint=f"{field} {_HINT}",
+                field=field,
             ) from None
         [(after,)] = await asyncio.to_thread(store.rows, _AFTER, [to_ms(moment)])
         seq = store.view_seq() if after is None else after - 1
         if seq < 1:
-            raise InvalidQuery("as_of: the journal is younger", hint="name a later time", field="as_of")
+            raise InvalidQuery(f"{field}: the journal is younger", hint="name a later time", field=field)
         return seq, moment
 
     async def _fold(self, seq: int, moment: datetime | None) -> _Kept:

@@ -61,7 +61,10 @@ class AddLessonRequest(Request):
 
 
 class LessonsRequest(Request):
-    """List lessons, the newest first: of a crew and of an agent; by default of those that the token names."""
+    """List lessons, the newest first: of a crew and of an agent; by default of those that the token names.
+
+    OWNER and ADMIN who name neither get all lessons of the workspace.
+    """
 
     crew_id: Id | None = Field(default=None, description="The crew, for OWNER and ADMIN; else that of the token.")
     agent_id: Id | None = Field(default=None, description="The agent, for OWNER and ADMIN; else that of the token.")

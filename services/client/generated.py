@@ -2843,6 +2843,8 @@ class Operations:
     ) -> LessonsAnswer:
         """List lessons, the newest first: of a crew and of an agent; by default of those that the token names.
 
+        OWNER and ADMIN who name neither get all lessons of the workspace.
+
         Args:
             crew_id: The crew, for OWNER and ADMIN; else that of the token.
             agent_id: The agent, for OWNER and ADMIN; else that of the token.

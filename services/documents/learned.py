@@ -152,6 +152,11 @@ class Learned:
             for row in (ProposalRow(*row) for row in self._views.rows(_waiting(seq), params))
         ]
 
+    def lesson_owners(self, workspace_id: str) -> list[str]:
+        """The agents and crews that have lessons."""
+        sql = f"SELECT DISTINCT owner FROM {LESSONS} WHERE workspace_id = $1 ORDER BY owner"
+        return [owner for (owner,) in self._views.rows(sql, [workspace_id])]
+
     def lessons(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:
         """The lessons of an owner, in the order in which they were first recorded."""
         return kept(self._recorded(workspace_id, owner, seq, f"source <> '{MISSION_OUTCOME}'"))

@@ -37,9 +37,15 @@ _CREWS: Final = (
 _EVER: Final = ""
 REVIEW_MAX: Final = 20
 """Maximum number of proposed contradictions in an answer."""
-_REVIEW: Final = f"""SELECT src_entry_id, dst_entry_id, weight, reason FROM {RELATIONS}
+_REVIEW: Final = f"""SELECT src_entry_id, dst_entry_id, weight, reason FROM {RELATIONS} AS pair
     WHERE workspace_id = $workspace AND relation = 'contradicts' AND state = 'proposed'
-      AND ($crew IS NULL OR crew_id = $crew) ORDER BY weight DESC, seq DESC LIMIT {REVIEW_MAX}"""
+      AND ($crew IS NULL OR crew_id = $crew)
+      AND NOT EXISTS (
+          SELECT 1 FROM {RELATIONS} AS known
+          WHERE known.workspace_id = pair.workspace_id AND known.relation = 'supersedes' AND known.state = 'active'
+            AND ((known.src_entry_id = pair.src_entry_id AND known.dst_entry_id = pair.dst_entry_id)
+              OR (known.src_entry_id = pair.dst_entry_id AND known.dst_entry_id = pair.src_entry_id)))
+    ORDER BY weight DESC, seq DESC LIMIT {REVIEW_MAX}"""
 
 
 class MemoryHealth:

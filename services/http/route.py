@@ -31,6 +31,7 @@ from ..journal.intake.append import Appender
 from ..lineage.notices import Notices
 from ..mcp.server import McpServer
 from ..models.use_cases import EmbeddingModels
+from ..operate.history import FigureHistory
 from ..operate.status import LongOperations, NodeStatus
 from .bodies import OpenRequests, Share
 
@@ -93,6 +94,7 @@ class AppServices:
     mcp: McpServer
     notices: Notices
     stores: MemoryStores
+    history: FigureHistory
     budgets: Budgets = field(default_factory=Budgets)
     limits: HttpLimits = field(default_factory=HttpLimits)
 

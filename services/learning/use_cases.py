@@ -163,7 +163,7 @@ class Learning:
         )
 
     async def lessons(self, caller: Caller, request: ops.LessonsRequest) -> ops.LessonsAnswer:
-        """The lessons of a crew and of an agent.
+        """The lessons of a crew and of an agent; for an operator who names neither, all lessons.
 
         Raises:
             NotAllowed: If AGENT or LEAD names another crew or agent than the token's.
@@ -174,8 +174,11 @@ class Learning:
             (Scope.CREW, request.crew_id or caller.principal.crew_id),
             (Scope.AGENT, request.agent_id or caller.principal.agent_id),
         )
+        owners = [owner_of(scope, name) for scope, name in named if name is not None]
+        if not owners and caller.administers:
+            owners = await asyncio.to_thread(self._learned.lesson_owners, caller.workspace_id)
         found: list[tuple[str, Lesson]] = []
-        for owner in (owner_of(scope, name) for scope, name in named if name is not None):
+        for owner in owners:
             lessons = await asyncio.to_thread(self._learned.lessons, caller.workspace_id, owner)
             found += [(owner, lesson) for lesson in lessons if lesson.finding is None or caller.administers]
         found.sort(key=lambda of_owner: -of_owner[1].captured_ms)

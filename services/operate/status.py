@@ -16,14 +16,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from ...schemas.core.errors import Unavailable
+from ...schemas.core.errors import CrewJournalError, Unavailable
 from ...schemas.core.ids import SYSTEM_WORKSPACE
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.timestamps import format_ts
 from ...schemas.health.tables import HEALTH_SNAPSHOTS
 from ...schemas.models.tables import active_in, read_active_models
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES
-from ..parts import Parts
+from ..parts import Parts, end_task
 
 LETTERS: Final = """(
     SELECT projection, version, seq, subject, reason, parked_ms, workspace_id,
@@ -168,6 +168,11 @@ class NodeStatus:
             for name, version in self._projections.items()
         }
 
+    @property
+    def view_seq(self) -> int:
+        """Sequence that all views have reached."""
+        return self._views.view_seq()
+
     def not_ready(self) -> list[str]:
         """Why the node cannot serve; empty if it can."""
         return self._parts.troubles()
@@ -259,6 +264,30 @@ class LongOperations:
         self._salvage = salvage
         self._backup = backup
         self._one_at_a_time = asyncio.Lock()
+        self._watched: asyncio.Task[None] | None = None
+        self.latest: Mapping[str, Any] | None = None
+        """The operation that a page started last: ``name``, ``done``, ``total``, and ``result`` or ``error``."""
+
+    def start(self, name: str, records: Records) -> None:
+        """Run an operation in the background; ``latest`` shows how far it is.
+
+        Raises:
+            Unavailable: If one runs already.
+        """
+        self._refuse_second()
+        self.latest = {"name": name, "done": 0, "total": 0}
+        self._watched = asyncio.create_task(self._watch(name, records), name=f"{name} of a page")
+
+    async def _watch(self, name: str, records: Records) -> None:
+        try:
+            async for record in records:
+                self.latest = {"name": name, **record}
+        except CrewJournalError as error:
+            self.latest = {"name": name, "error": str(error)}
+
+    async def stop(self) -> None:
+        """End the operation that a page started."""
+        await end_task(self._watched)
 
     def rebuild(
         self, projections: Sequence[str] | None, *, accept_loss: bool = False, actor: str | None = None

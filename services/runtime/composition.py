@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import Stemmer
@@ -68,6 +69,7 @@ from ..models.use_cases import EmbeddingModels
 from ..node import Answers, Node
 from ..operate import bundles, letters
 from ..operate.bundles import Bundles
+from ..operate.history import FigureHistory, resident_bytes
 from ..operate.status import LongOperations, NodeStatus, as_json
 from ..operators import use_cases as operators
 from ..operators.use_cases import Operators
@@ -350,6 +352,7 @@ async def make_services(
     desk = desk_of(node)
     client = node.writer.client
     noticed = await parts.begin("notices", node.use(Notices))
+    history = FigureHistory(partial(_sampled, node, parts), node.settings.data_dir, lambda: node.clock().timestamp())
     return AppServices(
         journal=node.journal,
         queries=node.queries,
@@ -362,9 +365,22 @@ async def make_services(
         mcp=await start_mcp(parts, desk, node.journal, node.settings, noticed, can_write=lambda: client.is_connected),
         notices=noticed,
         stores=node.use(MemoryStores),
+        history=await parts.begin("history", history),
         budgets=budgets,
         limits=limits,
     )
+
+
+async def _sampled(node: Node, parts: Parts) -> dict[str, float | None]:
+    figures = await parts.figures("stream", "disk")
+    head = figures["stream"]["head"]  # while the broker is away, that of the views, and no bytes
+    return {
+        "head": head,
+        "lag": max(0, head - node.views.view_seq()),
+        "stream_bytes": figures["stream"].get("bytes"),
+        "resident_bytes": resident_bytes(),
+        "free_bytes": figures["disk"]["free_bytes"],
+    }
 
 
 def _memory_figures(node: Node, workspace_id: str | None, of_node: bool) -> dict[str, Any]:

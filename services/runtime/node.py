@@ -52,6 +52,7 @@ from ..journal.intake.ingest import Ingest
 from ..journal.publishing import Writer
 from ..node import Node
 from ..operate.backup import backup_records
+from ..operate.history import resident_bytes
 from ..operate.letters import DeadLetters
 from ..ownership import ALONE
 from ..palace.searching import DrawerSearch, NearDrawers
@@ -86,17 +87,7 @@ class NodeFinder:
 # index.
 
 
-_STATM: Final = Path("/proc/self/statm")
-
 _log = structlog.get_logger(__name__)
-
-
-def resident_bytes() -> int | None:
-    """Resident memory of this process in bytes, from ``/proc``; None on systems other than Linux."""
-    try:
-        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 class Resting:
@@ -360,6 +351,7 @@ class Runtime:
         reactors = parts.keep("reactors", Reactors(context, filling, self._say))
         parts.show("ingest", ingest.figures)
         operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now, node.subject_key))
+        stack.push_async_callback(operations.stop)
         erasures = node.put(Erasures, Erasures(node, ErasedStream(client, views, operations, base.gap_watch)))
         sealer = Sealer(
             node,

@@ -7,37 +7,45 @@ by Jinja or ``safe``; a form can request only the operations in ``FORMS``.
 
 from __future__ import annotations
 
+import csv
+import io
 from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_origin
 from urllib.parse import urlencode
 
 import orjson
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ...schemas.core.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound
-from ...schemas.core.operation import Operation
+from ...schemas.core.operation import Access, Operation
+from ...schemas.documents.operations import DOCUMENT_RESTORE, DOCUMENT_RETRACT
+from ...schemas.erasure.operations import EXPORT_PERSON, FORGET
+from ...schemas.facts.operations import KG_INVALIDATE
 from ...schemas.health.operations import MEASURE_HEALTH
+from ...schemas.learning.operations import ADD_LESSON, APPROVE_PROPOSAL, REJECT_PROPOSAL, UNDO_PROPOSAL
 from ...schemas.models.operations import ACTIVATE_MODEL
 from ...schemas.operate.operations import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
-from ...schemas.standing.operations import RESTORE, RETRACT, SET_PRIORITY
+from ...schemas.operators.operations import CONSENT, DELETE_OPERATOR, FORGET_OPERATOR
+from ...schemas.relations.operations import RELATE, UNRELATE
+from ...schemas.standing.operations import CORRECT, RESTORE, RETRACT, SET_PRIORITY
+from ..desk import check_access
 from ..entries.filters import parse_filters
 from ..http.operations import readers
 from ..http.problems import trace_id_of
 from ..http.route import services_of
 from ..printable import safe
-from .pages import (
+from .pages import PAGES, Page, Visit, workspaces
+from .sessions import (
     FORMER_COOKIE,
-    PAGES,
     PREFIX,
-    Page,
     Session,
     Sessions,
-    Visit,
     check_code,
     drop,
     form_of,
@@ -45,7 +53,6 @@ from .pages import (
     rest_of,
     signed_in,
     without_place,
-    workspaces,
 )
 
 if TYPE_CHECKING:
@@ -64,13 +71,35 @@ FORMS: Final[dict[str, Operation[Any, Any]]] = {
     for operation in (
         RETRACT,
         RESTORE,
+        CORRECT,
         SET_PRIORITY,
+        RELATE,
+        UNRELATE,
+        APPROVE_PROPOSAL,
+        REJECT_PROPOSAL,
+        UNDO_PROPOSAL,
+        ADD_LESSON,
+        DOCUMENT_RESTORE,
+        DOCUMENT_RETRACT,
+        KG_INVALIDATE,
+        CONSENT,
+        FORGET_OPERATOR,
+        DELETE_OPERATOR,
+        EXPORT_PERSON,
+        FORGET,
         RETRY_DEAD_LETTER,
         DISCARD_DEAD_LETTER,
         MEASURE_HEALTH,
         ACTIVATE_MODEL,
     )
 }
+"""Every change that a page can ask for."""
+LONG: Final = ("rebuild", "verify")
+"""Long operations of the node's owner; the page *System* shows how far they are."""
+DOWNLOADED: Final = frozenset({EXPORT_PERSON.name})
+"""Operations whose answer is a file for the visitor."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of a cell that spreadsheet programs execute."""
 
 
 @cache
@@ -83,6 +112,7 @@ def templates() -> Environment:
     )
     environment.finalize = lambda value: safe(value, keep="\n") if type(value) is str else value
     environment.filters["json"] = _json
+    environment.filters["parsed"] = lambda value: orjson.loads(orjson.dumps(value))
     environment.filters["when"] = lambda ts: str(ts)[:16].replace("T", " ")
     return environment
 
@@ -123,6 +153,8 @@ def _serve(page: Page, sessions: Sessions) -> Any:
                     f"a token of role {principal.role.value} may not see this page", hint="sign in as ADMIN"
                 )
             values |= await page.build(visit)
+            if page.rows and (form := visit.asked("format")) is not None:
+                return _list_of(page, values[page.rows], form)
         except CrewJournalError as caught:
             status, error = caught.status, caught
             template = "base.html" if page.form is None else template
@@ -138,6 +170,8 @@ def _serve(page: Page, sessions: Sessions) -> Any:
             "workspaces": await workspaces(visit),
             "here": _address(request),
             "asked": request.query_params,
+            "as_of": None if page.timeless else visit.asked("as_of"),
+            "view_seq": services.status.view_seq,
             "at": session.within,
             "link": _linker(session, visit.workspace),
             "error": error,
@@ -146,6 +180,35 @@ def _serve(page: Page, sessions: Sessions) -> Any:
         return _page(template, status, **shown, **values)
 
     return serve
+
+
+def _list_of(page: Page, rows: Any, form: str) -> Response:
+    """The list of a page as CSV or JSON.
+
+    Raises:
+        NotFound: If it is asked for in another form.
+    """
+    shown = [orjson.loads(orjson.dumps(row, default=BaseModel.model_dump)) for row in rows]
+    name = rest_of(page.path.partition("{")[0].rstrip("/"))
+    if form == "json":
+        return Response(orjson.dumps(shown), media_type="application/json", headers=HEADERS)
+    if form != "csv":
+        raise NotFound(f"there is no list in the form {form}", hint="format: csv or json")
+    text = io.StringIO()
+    columns = list(dict.fromkeys(column for row in shown for column in row))
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    writer.writerows([cell_text(row.get(column)) for column in columns] for row in shown)
+    attached = {"Content-Disposition": f'attachment; filename="{(name or "/list")[1:]}.csv"'}
+    return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=HEADERS | attached)
+
+
+def cell_text(value: Any) -> str:
+    """A value as text; a text that a spreadsheet would execute begins with an apostrophe."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
 
 
 def _linker(session: Session, workspace: str | None) -> Any:
@@ -229,17 +292,39 @@ async def do(sessions: Sessions, request: Request) -> Response:
         form = await form_of(request)
         check_code(form, session.code)
         back = session.within(_local(form.pop("back", "/")))
-        operation = FORMS.get(request.path_params["operation"])
+        if (name := request.path_params["operation"]) in LONG:
+            check_access(Access.NODE_OWNER, principal)
+            long = services.operations
+            long.start(name, long.verify() if name == "verify" else long.rebuild(None, actor=principal.token_id))
+            return RedirectResponse(back, HTTPStatus.SEE_OTHER)
+        operation = FORMS.get(name)
         if operation is None:
             raise NotFound("no form asks for this", hint=f"there are {', '.join(sorted(FORMS))}")
-        kinds = readers(operation.request)
-        raw = {name: kinds[name](value) if name in kinds else value for name, value in form.items() if value.strip()}
-        answer = await services.desk.run(operation, principal, raw)
+        answer = await services.desk.run(operation, principal, _fields(operation, form))
+        if operation.name in DOWNLOADED:
+            attached = {"Content-Disposition": f'attachment; filename="{operation.name}.json"'}
+            body = orjson.dumps(answer.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
+            return Response(body, media_type="application/json", headers=HEADERS | attached)
         if seq := getattr(answer, "seq", None):
             await services.queries.count(principal, parse_filters([]), min_seq=seq)  # so that the page shows the change
     except CrewJournalError as error:
         return _page("refused.html", error.status, error=error, trace_id=trace_id_of(request))
     return RedirectResponse(back, HTTPStatus.SEE_OTHER)
+
+
+def _fields(operation: Operation[Any, Any], form: dict[str, str]) -> dict[str, Any]:
+    """The fields of a request; a field of several values has them separated by commas, or one a line."""
+    kinds = readers(operation.request)
+    fields: dict[str, Any] = {}
+    for name, value in form.items():
+        if not value.strip():
+            continue
+        known = operation.request.model_fields.get(name)
+        if known is not None and get_origin(known.annotation) is tuple:
+            fields[name] = [part.strip() for part in value.replace("\n", ",").split(",") if part.strip()]
+        else:
+            fields[name] = kinds[name](value) if name in kinds else value
+    return fields
 
 
 def _local(address: str) -> str:

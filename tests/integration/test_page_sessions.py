@@ -14,7 +14,7 @@ from crew_journal.schemas.core.errors import NotAuthenticated, OverBudget
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.runtime.node import Runtime
-from crew_journal.services.web.pages import (
+from crew_journal.services.web.sessions import (
     FAILURES_A_MINUTE,
     FORMER_COOKIE,
     LIFE_S,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,14 +13,16 @@ from pathlib import Path
 import httpx
 import pytest
 from support.embedding import until
+from support.minilm import minilm_cache
 from support.running import running_node
 
 from crew_journal.schemas.core.principal import Role
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.journal.broker.connection import connect
 from crew_journal.services.runtime.node import Runtime
-from crew_journal.services.web.pages import PAGES, PREFIX, without_place
-from crew_journal.services.web.routes import templates
+from crew_journal.services.web.pages import PAGES, Page
+from crew_journal.services.web.routes import cell_text, templates
+from crew_journal.services.web.sessions import PREFIX, without_place
 
 HOSTILE = "<script>alert(1)</script> \"' onload=x <img src=x onerror=y> \u202etxet desrever\u202c {{ 7 * 1009 }}"
 ENTRY = {"entry_type": "run.completed", "agent_id": "ada", "crew_id": "platform"}
@@ -34,8 +38,13 @@ async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runtim
                 "summary": HOSTILE,
                 "payload": {HOSTILE: [HOSTILE]},
                 "actor_id": "<b>x",
+                "trace_id": "run-1",
             }
             await journal.append(hostile)
+            await journal.add_lesson(HOSTILE, crew_id="platform")
+            await journal.kg_add(HOSTILE[:60], HOSTILE[:60], HOSTILE[:60], valid_from="2026-01-01")
+            await journal.register_agent("ada", crew_id="platform", memory_enabled=True)
+            await journal.document_write("AGENT", "append", HOSTILE[:40], agent_id="ada")
             await journal.append({**ENTRY, "id": "plain", "summary": "The checkout deploy was denied"})
             last = await journal.append(
                 {**ENTRY, "id": "far", "workspace_id": "far", "summary": "Of another workspace"}
@@ -100,20 +109,130 @@ async def test_signing_in_never_leads_to_another_site(node: Runtime, following: 
         assert without_place(answer.headers["location"]) == "/"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.title)
-async def test_every_page_shows_hostile_text_as_text_under_a_strict_policy(node: Runtime, page: object) -> None:
-    path = page.path.removeprefix("/ui").replace("{entry_id}", "hostile")  # type: ignore[attr-defined]
+LISTS = [page for page in PAGES if page.rows and "{" not in page.path and page.path != "/ui/document"]
+OPENED = {
+    "{entry_id}": "hostile",
+    "{name:path}": "hostile",
+    "{run_id}": "run-1",
+    "{user}": "%3Cb%3Ex",
+    "/document": "/document?tier=AGENT&agent_id=ada",
+    "/erase": "/erase?ids=hostile&reason=<b>x",
+}
+"""What stands in the paths of pages about one thing."""
+SHOWS = {
+    f"{name}.html"
+    for name in ("now", "entry", "journal", "recall", "document", "learned", "facts", "why", "run", "runs", "receipts")
+}
+"""Templates that show the hostile text itself."""
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "{proposal_id}" not in page.path], ids=lambda page: page.title
+)
+async def test_every_page_shows_hostile_text_as_text_under_a_strict_policy(node: Runtime, page: Page) -> None:
+    path = page.path.removeprefix("/ui")
+    for part, value in OPENED.items():
+        path = (
+            path.replace(part, value) if part in path and not (part == "/document" and path == "/documents") else path
+        )
     async with browser(node, node.owner_token) as http:
-        answer = await http.get(path, params={"query": "alert onload desrever", "q": "alert"})
-    assert answer.status_code == 200
+        url = httpx.URL(path).copy_merge_params({"query": "alert onload desrever", "q": "alert"})
+        if page.template == "receipts.html":
+            await http.get("/recall", params={"query": HOSTILE})
+
+        async def recorded() -> bool:
+            shown = (await http.get(url)).text
+            return page.template != "receipts.html" or "&lt;script&gt;" in shown  # receipts are recorded in batches
+
+        await until(recorded, "a receipt")
+        answer = await http.get(url)
+    assert answer.status_code == 200, answer.text
     assert "unsafe" not in answer.headers["content-security-policy"]
     assert "script-src 'self'" in answer.headers["content-security-policy"]
     for never in ("<script>alert", "<img", "<b>x", "\u202e", "\u202c", "7063"):
         assert never not in answer.text
     assert 'style="' not in answer.text
-    if page.template in ("entry.html", "journal.html", "recall.html"):  # type: ignore[attr-defined]
+    if page.template in SHOWS:
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in answer.text
+    if page.template in ("entry.html", "journal.html", "recall.html"):
         assert "{{ 7 * 1009 }}" in answer.text
+
+
+@pytest.mark.parametrize("page", LISTS)
+async def test_every_list_is_json_and_csv_that_no_spreadsheet_executes(node: Runtime, page: Page) -> None:
+    path = page.path.removeprefix("/ui")
+    async with browser(node, node.owner_token) as http:
+        params = {"query": "deploy", "format": "json"}
+        rows = (await http.get(path, params=params)).json()
+        table = await http.get(path, params=params | {"format": "csv"})
+        assert (await http.get(path, params=params | {"format": "xls"})).status_code == 404
+    assert table.headers["content-type"].startswith("text/csv")
+    named = csv.DictReader(io.StringIO(table.text)).fieldnames
+    assert set(named or ()) == {column for row in rows for column in row}
+
+
+def test_cell_that_a_spreadsheet_would_execute_begins_with_an_apostrophe() -> None:
+    assert [cell_text(value) for value in ("=1+1", "@x", "plain", -3, None)] == ["'=1+1", "'@x", "plain", "-3", ""]
+
+
+async def test_a_contradiction_is_settled_on_the_first_page(tmp_path: Path) -> None:
+    async with running_node(tmp_path, embedder="minilm", cache_dir=minilm_cache().parent) as node:
+        async with AsyncCrewJournal(node.http_url, node.owner_token) as journal:
+            for entry_id, owner in (("was-chen", "Chen"), ("now-dora", "Dora")):
+                said = {**ENTRY, "id": entry_id, "entry_type": "memory.remembered", "agent_id": owner.lower()}
+                await journal.append({**said, "summary": f"The owner of the nightly order backup is {owner}"})
+
+            async def proposed() -> object:
+                return (await journal.health()).review
+
+            await until(proposed, "a proposed contradiction")
+        async with browser(node, node.owner_token) as http:
+            page = (await http.get("/")).text
+            assert "Do these contradict each other?" in page
+            pair = {"entry_id": "now-dora", "dst_entry_id": "was-chen", "relation": "supersedes"}
+            done = await http.post("/do/relate", data={"code": code_in(page), "back": "/", **pair})
+            assert done.status_code == 303
+            assert "superseded by" in (await http.get("/entry/was-chen")).text
+
+
+async def test_an_entry_is_corrected_and_a_person_erased_by_forms(node: Runtime) -> None:
+    async with AsyncCrewJournal(node.http_url, node.owner_token) as journal:
+        said = {**ENTRY, "id": "of-tom", "entry_type": "memory.remembered", "workspace_id": "persons"}
+        last = await journal.append({**said, "summary": "Tom has the blue badge", "data_subject_id": "tom@example"})
+        await journal.count(workspace_id="persons", min_seq=last.seq)
+    async with browser(node, node.owner_token) as http:
+        inside = {"workspace_id": "persons"}
+        code = code_in((await http.get("/entry/of-tom", params=inside)).text)
+        corrected = {"id": "of-tom", "text": "Tom has the green badge", "reason": "wrong colour", "back": "/", **inside}
+        assert (await http.post("/do/correct", data={"code": code, **corrected})).status_code == 303
+        assert "green badge" in (await http.get("/corrections", params=inside)).text
+        covered = {"subject": "tom@example", "reason": "he asked", **inside}
+        exported = await http.post("/do/export_person", data={"code": code, **covered})
+        assert "attachment" in exported.headers["content-disposition"]
+        assert "blue badge" in exported.text
+        plan = (await http.get("/erase", params=covered)).text
+        assert "Nothing has been changed" in plan
+        assert (await http.get("/entry/of-tom", params=inside)).status_code == 200
+        assert (await http.post("/do/forget", data={"code": code, "back": "/people", **covered})).status_code == 303
+
+        async def gone() -> bool:
+            return (await http.get("/entry/of-tom", params=inside)).status_code == 404
+
+        await until(gone, "the erasure")
+
+
+async def test_the_owner_watches_a_rebuild_and_an_agent_cannot_start_one(node: Runtime) -> None:
+    async with browser(node, node.owner_token) as http:
+        code = code_in((await http.get("/status")).text)
+        assert (await http.post("/do/verify", data={"code": code, "back": "/ui/status"})).status_code == 303
+
+        async def verified() -> bool:
+            return "the views equal a fresh rebuild" in (await http.get("/status")).text
+
+        await until(verified, "the end of verify")
+    async with browser(node, await token_of(node, Role.ADMIN)) as http:
+        code = code_in((await http.get("/")).text)
+        assert (await http.post("/do/rebuild", data={"code": code})).status_code == 403
 
 
 async def test_an_agents_token_sees_its_own_workspace_and_no_page_of_operators(node: Runtime) -> None:

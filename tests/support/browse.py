@@ -1,14 +1,20 @@
-"""Drive Chromium through the pages: ``browse.py URL TOKEN FOLDER``; prints what was seen as JSON. Needs Selenium alone."""
+"""Drive Chromium through the pages: ``browse.py URL TOKEN FOLDER``; prints what was seen as JSON. Needs Selenium alone.
+
+With a file ``axe.min.js`` in the folder, every page is checked by axe-core.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 FLAGS = (
@@ -24,6 +30,18 @@ FLAGS = (
 )
 
 
+PATHS = [
+    "/",
+    "/ui/recall?query=longest",
+    "/ui/documents",
+    "/ui/learned",
+    "/ui/people",
+    "/ui/facts",
+    "/ui/runs",
+    "/ui/status",
+]
+
+
 def browse(url: str, token: str, folder: str) -> dict[str, object]:
     """Sign in, recall, use the keys, retract, and wait for an entry that comes while the page is open."""
     options = webdriver.ChromeOptions()
@@ -32,7 +50,10 @@ def browse(url: str, token: str, folder: str) -> dict[str, object]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
     try:
-        return seen_by(chrome, url, token)
+        seen = seen_by(chrome, url, token)
+        seen |= by_keyboard(chrome, url)
+        axe = Path(folder) / "axe.min.js"
+        return seen | ({"barriers": barriers(chrome, url, axe.read_text())} if axe.exists() else {})
     finally:
         chrome.quit()
 
@@ -83,6 +104,84 @@ def seen_by(chrome: webdriver.Chrome, url: str, token: str) -> dict[str, object]
     logged = [line["message"] for line in chrome.get_log("browser") if line["level"] == "SEVERE"]
     seen["violations"] = [message for message in logged if "Content Security Policy" in message]
     return seen
+
+
+def by_keyboard(chrome: webdriver.Chrome, url: str) -> dict[str, Any]:
+    """Settle, approve, correct, look why, export, erase and verify, with the Tab and Enter keys and letters alone."""
+    wait = WebDriverWait(chrome, 60)
+    seen: dict[str, Any] = {}
+    chrome.get(url)
+    wait.until(lambda c: c.find_elements(By.CSS_SELECTOR, 'form[action$="/do/relate"]'))
+    press(chrome, 'form[action$="/do/relate"] button')
+    wait.until(lambda c: not c.find_elements(By.CSS_SELECTOR, 'form[action$="/do/relate"]'))
+    seen["settled"] = True
+    press(chrome, 'form[action$="/do/approve_proposal"] button')
+    wait.until(lambda c: "Learned lately" in c.page_source)
+    seen["approved"] = True
+    chrome.get(f"{url}/ui/recall?query=blue+badge")
+    press(chrome, ".hits summary")
+    press(chrome, 'form[action$="/do/correct"] input[name="text"]', "Tom has the green badge" + Keys.ENTER)
+    wait.until(lambda c: "Tom has the green badge<" in c.page_source)
+    press(chrome, '.hits a[href*="/why/"]')
+    wait.until(lambda c: "/why/" in c.current_url)
+    seen["why"] = chrome.find_element(By.TAG_NAME, "main").text
+    chrome.get(f"{url}/ui/people")
+    press(chrome, 'form[action$="/erase"] input[name="subject"]', "tom@example")
+    press(chrome, 'form[action$="/erase"] input[name="reason"]', "he asked" + Keys.ENTER)
+    wait.until(lambda c: c.find_elements(By.CSS_SELECTOR, "button.danger"))
+    seen["plan"] = chrome.find_element(By.TAG_NAME, "main").text
+    press(chrome, "button.danger")
+    wait.until(lambda c: c.current_url.endswith("/people"))
+    chrome.get(f"{url}/ui/status")
+    wait.until(lambda c: _verified(c))
+    seen["verified"] = chrome.find_element(By.ID, "now").text
+    chrome.set_window_size(390, 800)
+    seen["wider_on_a_phone"] = []
+    for path in PATHS:
+        chrome.get(f"{url}{path}")
+        if chrome.execute_script("return document.documentElement.scrollWidth - window.innerWidth") > 0:
+            seen["wider_on_a_phone"].append(path)
+    return seen
+
+
+def _verified(chrome: webdriver.Chrome) -> bool:
+    """Whether the last verify found the views equal; starts one if none runs (an erasure may hold it up)."""
+    text = chrome.page_source
+    if "equal a fresh rebuild" in text:
+        return True
+    if "of" not in text or not chrome.find_elements(By.TAG_NAME, "progress"):
+        buttons = chrome.find_elements(By.CSS_SELECTOR, 'form[action$="/do/verify"] button')
+        if buttons:
+            buttons[0].send_keys(Keys.ENTER)
+        else:
+            chrome.back()
+    return False
+
+
+def press(chrome: webdriver.Chrome, css: str, text: str = Keys.ENTER) -> None:
+    """Move the focus to the first match with the Tab key, then type."""
+    chrome.execute_script("document.activeElement.blur(); window.scrollTo(0, 0)")
+    wanted = WebDriverWait(chrome, 30).until(lambda c: c.find_element(By.CSS_SELECTOR, css))
+    for _ in range(400):
+        ActionChains(chrome).send_keys(Keys.TAB).perform()
+        if chrome.switch_to.active_element == wanted:
+            ActionChains(chrome).send_keys(text).perform()
+            return
+    raise AssertionError(f"the Tab key never reaches {css}")
+
+
+def barriers(chrome: webdriver.Chrome, url: str, axe: str) -> list[str]:
+    """What axe-core finds that is serious or critical."""
+    found = []
+    chrome.set_window_size(1_200, 800)
+    for path in (*PATHS, "/ui/receipts", "/ui/entry/denied", "/ui/why/denied"):
+        chrome.get(f"{url}{path}")
+        chrome.execute_script(axe)
+        run = "const done = arguments[0]; axe.run().then((r) => done(r.violations.map((v) => `${v.impact} ${v.id}`)))"
+        found += [
+            f"{path}: {one}" for one in chrome.execute_async_script(run) if one.startswith(("serious", "critical"))
+        ]
+    return found
 
 
 def keys(chrome: webdriver.Chrome, text: str) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np, pyarrow as pa
 from crew_journal.consumers.host.store import share_one_heap
 from crew_journal.consumers.host.store import ViewStore
-from crew_journal.services.runtime.node import resident_bytes
+from crew_journal.services.operate.history import resident_bytes
 
 def elsewhere():
     for size in range(40, 0, -1):  # many sizes, each freed at once: an allocator keeps some of all

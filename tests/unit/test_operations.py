@@ -157,6 +157,7 @@ def app_with(desk: Desk) -> App:
         mcp=absent,
         notices=cast(Any, NoNotices()),
         stores=absent,
+        history=absent,
         limits=HttpLimits(),
     )
     return App(services)

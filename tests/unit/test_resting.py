@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from crew_journal.schemas.settings import GIVE_BACK_GROWTH_BYTES, REST_CPU_SHARE, REST_LOOK_S
-from crew_journal.services.runtime.node import Resting, resident_bytes
+from crew_journal.services.operate.history import resident_bytes
+from crew_journal.services.runtime.node import Resting
 
 NEEDED = 300 << 20
 FREED = 2 * GIVE_BACK_GROWTH_BYTES

@@ -21,3 +21,6 @@ addEventListener("keydown", (event) => {
     document.querySelector("[data-next]")?.click();
   }
 });
+addEventListener("input", (event) => {
+  if (event.target.matches("[data-moment]")) event.target.form.querySelector("output").value = event.target.value;
+});

@@ -357,7 +357,7 @@ class FamilyDiff(Answer):
     added: tuple[KnownItem, ...]
     changed: tuple[ChangedItem, ...]
     ceased: tuple[CeasedItem, ...]
-    counts: tuple[int, int, int]
+    counts: dict[str, int]
 
 
 class ErasedBetween(Answer):

@@ -32,16 +32,16 @@ _NAME: Final = r"[^\W\d_a-z][\w’'-]*\w"
 
 
 @dataclass(frozen=True, slots=True)
-class _Patterns:
+class _NamePatterns:
     words: tuple[str, ...]
     own: tuple[re.Pattern[str], ...]
     pairs: tuple[re.Pattern[str], ...]
 
 
 @cache
-def _patterns() -> _Patterns:
+def _patterns() -> _NamePatterns:
     data = json.loads(resources.files(__package__).joinpath("language", "names.json").read_text("utf-8"))
-    return _Patterns(
+    return _NamePatterns(
         tuple(map(fold, data["words"])), tuple(map(_compiled, data["own"])), tuple(map(_compiled, data["pairs"]))
     )
 

@@ -39,7 +39,7 @@ class Argument(_Declared):
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class ValueCompletion:
     """How a shell completes the value of a parameter."""
 
     values: Callable[[str], list[str]]
@@ -161,7 +161,7 @@ def parameter(name: str, kind: Any, declared: _Declared, default: Any = None) ->
     if several:
         (plain,) = get_args(plain)
     if (complete := settings.pop("autocompletion", None)) is not None:
-        settings["shell_complete"] = Completion(complete)
+        settings["shell_complete"] = ValueCompletion(complete)
     if plain is bool:
         settings["is_flag"] = True
     settings["type"] = _click_type(plain, settings)

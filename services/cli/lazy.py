@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 
 from . import tree
-from .commands import Completion, short_help
+from .commands import ValueCompletion, short_help
 from .completion import journals, workspaces
 from .run import COMPLETE_VARIABLE, UnknownCommand, imports, new_app, run
 
@@ -30,7 +30,7 @@ _HELP: Final = frozenset({"-h", "--help"})
 
 
 @dataclass
-class Node:
+class CommandNode:
     """A group: what its help lists, and what it answers to besides.
 
     Attributes:
@@ -41,11 +41,11 @@ class Node:
     """
 
     help: str
-    commands: dict[str, Node | str] = field(default_factory=dict)
-    silent: dict[str, Node | str] = field(default_factory=dict)
+    commands: dict[str, CommandNode | str] = field(default_factory=dict)
+    silent: dict[str, CommandNode | str] = field(default_factory=dict)
     guesses: Callable[[str], Iterable[str]] = lambda name: tree.GUESSES_IN_GROUPS.get(name, ())
 
-    def find(self, name: str) -> tuple[str, Node | str] | None:
+    def find(self, name: str) -> tuple[str, CommandNode | str] | None:
         """A command of this group by any of its names, with the name that it has."""
         for candidate in (name, *self.guesses(name)):
             target = self.commands.get(candidate) or self.silent.get(candidate)
@@ -61,30 +61,32 @@ def index() -> dict[str, Any]:
     return loaded
 
 
-def _all_of(group: str) -> dict[str, Node | str]:
+def _all_of(group: str) -> dict[str, CommandNode | str]:
     """The commands that the index has below a group."""
     start = f"{group} "
     return {path[len(start) :]: path for path in index()["commands"] if path.startswith(start)}
 
 
-def _target(source: str) -> Node | str:
+def _target(source: str) -> CommandNode | str:
     groups = index()["groups"]
-    return Node(groups[source], _all_of(source)) if source in groups else source
+    return CommandNode(groups[source], _all_of(source)) if source in groups else source
 
 
 @cache
-def root() -> Node:
+def root() -> CommandNode:
     """All commands: the everyday ones, the groups, and silently every other name that a command has or had."""
-    top = Node("", {name: name for name in tree.EVERYDAY}, guesses=lambda name: filter(None, (tree.GUESSES.get(name),)))
+    top = CommandNode(
+        "", {name: name for name in tree.EVERYDAY}, guesses=lambda name: filter(None, (tree.GUESSES.get(name),))
+    )
     for name, (text, sources) in tree.GROUPS.items():
-        node = top.commands[name] = Node(text)
+        node = top.commands[name] = CommandNode(text)
         for own, source in sources.items():
             if own:
                 node.commands[own] = _target(source)
             else:
                 node.commands |= _all_of(source)
     for name, sources in tree.FORMER_GROUPS.items():
-        top.silent[name] = Node("", {own: _target(source) for own, source in sources.items() if own})
+        top.silent[name] = CommandNode("", {own: _target(source) for own, source in sources.items() if own})
         for own, source in sources.items():
             if not own:
                 top.silent[name] = top.commands[source]
@@ -103,7 +105,7 @@ class LazyGroup(click.Group):
         still: Whether its commands are only described (help, completion), not run.
     """
 
-    def __init__(self, name: str | None, node: Node, *, still: bool, **settings: Any) -> None:
+    def __init__(self, name: str | None, node: CommandNode, *, still: bool, **settings: Any) -> None:
         super().__init__(name, help=node.help, short_help=node.help.rstrip("."), **settings)
         self._node = node
         self._still = still
@@ -118,7 +120,7 @@ class LazyGroup(click.Group):
         if found is None:
             return None
         name, target = found
-        if isinstance(target, Node):
+        if isinstance(target, CommandNode):
             return LazyGroup(name, target, still=self._still)
         record = index()["commands"][target]
         return described(name, record) if self._still else loaded(name, record)
@@ -150,10 +152,10 @@ class LazyGroup(click.Group):
         self._write(formatter, "Every day", {name: self._node.commands[name] for name in tree.EVERYDAY})
         self._write(formatter, "Groups", {name: self._node.commands[name] for name in tree.GROUPS})
 
-    def _write(self, formatter: click.HelpFormatter, title: str, commands: Mapping[str, Node | str]) -> None:
+    def _write(self, formatter: click.HelpFormatter, title: str, commands: Mapping[str, CommandNode | str]) -> None:
         rows = []
         for name, target in commands.items():
-            text = target.help if isinstance(target, Node) else index()["commands"][target]["help"]
+            text = target.help if isinstance(target, CommandNode) else index()["commands"][target]["help"]
             rows.append((name, short_help(text)))
         with formatter.section(title):
             formatter.write_dl(rows)
@@ -228,7 +230,7 @@ def _parameter(each: Mapping[str, Any]) -> click.Parameter:
     settings = {key: value for key, value in each.items() if key not in ("names", "argument", "type", "values")}
     settings["type"] = _type(each.get("type", "text"))
     if "values" in each:
-        settings["shell_complete"] = Completion(_completer(each["values"]))
+        settings["shell_complete"] = ValueCompletion(_completer(each["values"]))
     if each.get("argument"):
         return click.Argument(each["names"], **settings)
     return click.Option(each["names"], **settings)

@@ -18,7 +18,7 @@ from .broker import broker
 from .bundles import bundles
 from .checks import doctor
 from .cleaning import clean
-from .commands import Command, Completion
+from .commands import Command, ValueCompletion
 from .completion import journals
 from .completion import workspaces as named_workspaces
 from .connect import connect
@@ -191,7 +191,7 @@ def _record_of_parameter(each: click.Parameter) -> dict[str, Any]:
         record["default"] = each.default
     if (kind := _record_of_type(each)) != "text":
         record["type"] = kind
-    if isinstance(complete := vars(each).get("_custom_shell_complete"), Completion):
+    if isinstance(complete := vars(each).get("_custom_shell_complete"), ValueCompletion):
         dynamic: dict[Callable[[str], list[str]], str] = {named_workspaces: "workspaces", journals: "journals"}
         record["values"] = dynamic.get(complete.values) or complete.values("")
     return record

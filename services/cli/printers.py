@@ -797,7 +797,7 @@ def _diff(answer: Mapping[str, Any]) -> None:
         for part, sign in _SIGNS:
             for item in family[part]:
                 print(safe(f"{sign} {family['family']} {item['key']}  {_changed_text(item)}".rstrip()))
-    counts = [f"{family['family']} {'/'.join(map(str, family['counts']))}" for family in answer["families"]]
+    counts = [f"{family['family']} {'/'.join(map(str, family['counts'].values()))}" for family in answer["families"]]
     of = " ".join(filter(None, (answer["scope"], answer["agent_id"], answer["crew_id"])))
     say(f"{of}, {answer['since_seq']} to {answer['until_seq']}: added/changed/ceased: {', '.join(counts)}")
     for erasure in answer["erased"]:

@@ -82,6 +82,7 @@ def up(
         import uvloop
 
         from ..http.server import parse_address
+        from .logs import configure_logging
 
         if here and data_dir is not None:
             raise click.BadParameter("does not go with --data-dir", param_hint="--here")
@@ -97,11 +98,12 @@ def up(
             anchors=os.pathsep.join(anchor) if anchor else None,
         )
         address = parse_address(settings.http)
+    configure_logging(settings.log_level, service=True)
     if is_owned(settings.data_dir):
         if (runs := read_running(settings.data_dir)) is not None:
             raise DataDirBusy(
                 f"a node runs on {settings.data_dir.absolute()} already: {runs.http} (process {runs.pid})",
-                hint="use it; `crew-journal down` stops it",
+                hint="use it; `crew-journal down` stops it; for another journal, name another --data-dir",
             )
     else:
         refuse_taken(*address)
@@ -178,9 +180,7 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
         from ..journal.broker.broker import terminate_children
         from ..journal.broker.config import BrokerFiles
         from ..runtime.node import Runtime
-        from .logs import configure_logging
 
-    configure_logging(settings.log_level, service=True)
     gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
     broker = BrokerFiles.below(settings.data_dir)
     event = stop_on_signals(lambda: terminate_children(broker.config))

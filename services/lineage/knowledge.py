@@ -318,7 +318,7 @@ class MomentComparison:
             crew_id=knower.scope.crew_id,
             families=tuple(compared),
             erased=tuple(ErasedBetween(erasure_id=name, messages=count) for name, count in erased),
-            truncated=any(max(family.counts) > request.limit for family in compared),
+            truncated=any(max(family.counts.values()) > request.limit for family in compared),
         )
 
 
@@ -342,7 +342,7 @@ def _compared(family: Family, before: Items, after: Items, endings: _Endings, li
         added=tuple(KnownItem(key=key, item=after[key]) for key in added[:limit]),
         changed=tuple(ChangedItem(key=key, before=before[key], after=after[key]) for key in changed[:limit]),
         ceased=tuple(CeasedItem(key=key, item=before[key], why=whys[key][0], by=whys[key][1]) for key in shown),
-        counts=(len(added), len(changed), len(ceased)),
+        counts={"added": len(added), "changed": len(changed), "ceased": len(ceased)},
     )
 
 

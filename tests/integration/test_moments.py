@@ -17,7 +17,7 @@ from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed, NotFound
 from crew_journal.schemas.lineage.operations import ALL_FAMILIES, DiffAnswer
 from crew_journal.services.client import AsyncCrewJournal
 
-STEPS, FULL_STEPS = 24, 600
+STEPS, FULL_STEPS = 48, 600
 PAIRS, FULL_PAIRS = 2, 500
 MOMENTS, FULL_MOMENTS = 3, 40
 PLANTED, FULL_PLANTED = 1, 12

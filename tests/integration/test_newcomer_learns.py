@@ -89,8 +89,8 @@ class ClaudeCode:
             }
             with transcript.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(line) + "\n")
-        [*_, verb, named, _flag, program] = self._commands[event]
-        assert verb == "hook"
+        command = self._commands[event]
+        named, program = command[command.index("hook") + 1], command[command.index("--program") + 1]
         out_, given = (
             io.StringIO(),
             {"cwd": str(self._folder), "session_id": session, "transcript_path": str(transcript)},

@@ -125,8 +125,10 @@ async def test_without_a_service_connect_writes_the_hooks_and_says_what_is_missi
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for name in ("CREW_JOURNAL_URL", "CREW_JOURNAL_TOKEN", "CREW_JOURNAL_DATA_DIR"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(
+        "CREW_JOURNAL_URL", "http://127.0.0.1:9"
+    )  # where nothing listens; on its own journal, connect starts a node
+    monkeypatch.setenv("CREW_JOURNAL_TOKEN", "cj_of_a_service_that_is_away")
     assert await connect(tmp_path) == 0
     assert "without a person's name" in capsys.readouterr().err
     assert (tmp_path / ".claude" / "settings.json").exists()

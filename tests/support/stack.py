@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import httpx
 from starlette.applications import Starlette
@@ -25,6 +25,7 @@ from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.reactor import ReactorContext
 from crew_journal.schemas.access.operations import TokenRequest
+from crew_journal.schemas.core.errors import InvalidQuery
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.documents.provider import ProviderScope
 from crew_journal.schemas.settings import Settings
@@ -49,7 +50,7 @@ from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.intake.secrets import SecretGuard
 from crew_journal.services.journal.publishing import Writer
 from crew_journal.services.models.use_cases import EmbeddingModels
-from crew_journal.services.node import Node
+from crew_journal.services.node import Node, PastMoments
 from crew_journal.services.operate.backup import Connect, backup_records
 from crew_journal.services.operate.letters import Letters
 from crew_journal.services.operate.status import LongOperations
@@ -137,6 +138,16 @@ def _connected(client: BrokerConnection) -> Connect:
     return connect
 
 
+async def _no_moment(_text: str, field: str) -> int:
+    raise InvalidQuery("a stack keeps no past", hint="start a real node", field=field)
+
+
+@asynccontextmanager
+async def _no_views(*_args: object) -> AsyncIterator[Any]:
+    raise InvalidQuery("a stack keeps no past", hint="start a real node", field="since")
+    yield
+
+
 @asynccontextmanager
 async def running_stack(
     data_dir: Path,
@@ -187,6 +198,7 @@ async def running_stack(
             ChainProofs,
             ChainProofs(shared, Sealer(shared, node.read, node.last_seq, signing_key(SUBJECT_KEY), ()), node.read),
         )  # of seals too
+        shared.put(PastMoments, PastMoments(_no_views, _no_moment, _no_views))  # of the past, too
         shared.put(SweepNow, SweepNow(shared, wait_s=DEADLINE_S))
         bounds = {} if tail_queue is None else {"queue": tail_queue}
         services = await make_services(

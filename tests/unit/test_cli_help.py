@@ -13,7 +13,7 @@ import pytest
 
 from crew_journal.schemas.operations import ALL
 from crew_journal.services.cli import tree
-from crew_journal.services.cli.lazy import Node, described, index, loaded, root
+from crew_journal.services.cli.lazy import CommandNode, described, index, loaded, root
 from crew_journal.services.cli.main import app, main
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -99,9 +99,9 @@ def test_the_index_describes_each_command_as_it_describes_itself() -> None:
 def test_every_command_is_in_a_group_and_keeps_its_short_and_its_former_names() -> None:
     reached: set[str] = set()
 
-    def walk(node: Node) -> None:
+    def walk(node: CommandNode) -> None:
         for target in node.commands.values():
-            walk(target) if isinstance(target, Node) else reached.add(target)
+            walk(target) if isinstance(target, CommandNode) else reached.add(target)
 
     walk(root())
     assert reached == set(COMMANDS) - {"model reindex"}

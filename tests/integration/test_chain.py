@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.embedding import until
 from support.running import running_node
 
 from crew_journal.schemas.chain.checkpoint import public_key, verified
@@ -126,6 +127,11 @@ async def test_older_copy_of_the_data_is_reported_and_nothing_is_signed_over_it(
         answer = await client.verify_chain()
         assert answer.completeness is False
         assert set(answer.counts) == {"cut"}
-        status = await client.status()
-        assert f"{report.sealed_to} messages" in status["seals"]["problem"]
+
+        async def reported() -> str | None:
+            problem: str | None = (await client.status())["seals"]["problem"]
+            return problem  # set by the next look of the sealer
+
+        await until(reported, "the refusal to sign")
+        assert f"{report.sealed_to} messages" in str(await reported())
     assert (data / ANCHOR_FILE).read_text() == notes

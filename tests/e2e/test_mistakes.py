@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,9 @@ def test_ctrl_c_prints_no_traceback_and_exits_with_130(moment: str, tmp_path: Pa
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         process = subprocess.Popen(
             [COMMAND, "recall", "x", "--url", url, "--token", "cj_x"],
+            preexec_fn=partial(
+                signal.signal, signal.SIGINT, signal.SIG_DFL
+            ),  # in the background of a shell it is ignored
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -97,7 +97,7 @@ class ChunkVectorRow(NamedTuple):
 DOCUMENTS: Final = Table("memory_documents", DocumentRow, DOCUMENTS_PROJECTION, key=("key",))
 VERSIONS: Final = Table("memory_versions", VersionRow, DOCUMENTS_PROJECTION, key=("key",))
 CHUNK_TEXTS: Final = text_table("chunk_texts", DOCUMENTS_PROJECTION)
-"""Pieces of documents (``schemas/documents/chunks``). Retracted and blocked documents have none.
+"""Pieces of documents (``schemas/documents/rules``). Retracted and blocked documents have none.
 
 ``place`` is the tier, ``item`` the document's key (empty for none), ``label`` the headings above the piece joined by
 `` > ``, the source the write that brought the piece's last line.

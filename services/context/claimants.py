@@ -1,7 +1,7 @@
 """Reads statements of every kind (entries, drawers, facts, rules, lessons) and finds what makes the same claim as one.
 
 Invariant: only what the caller may read is found. Whether two texts make the same claim is decided by
-``schemas/relations/claims`` alone; the searches here give it candidates.
+``schemas/relations/judging`` alone; the searches here give it candidates.
 """
 
 from __future__ import annotations

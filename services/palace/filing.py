@@ -1,7 +1,7 @@
 """Files, moves, deletes, restores and imports drawers on request; writes the diary and the identity.
 
 Invariants: a write returns once the views show it. The author of a drawer comes from the token and is recorded in the
-entry; ``services/authorship`` decides who may change a drawer; a diary belongs to its agent. If the same text is filed
+entry; ``services/desk`` decides who may change a drawer; a diary belongs to its agent. If the same text is filed
 twice at the same place, only one filing is recorded, because the entry's id is derived from the drawer's id and the
 sequence of its last removal.
 """

@@ -178,7 +178,7 @@ def returned(index: HotIndex, journal: Set, question: Asked, query: Query, mode:
     """Ids of what recall returns without a recipe: the hits that have evidence."""
     found = searched(index, question.scope, query, chosen_recipe(index, question), k)
     records = [record_of(journal.events[hit.doc]) for hit in found.hits]
-    names = names_in(query.keyed, [record.payload for record in records], ANALYZER)
+    names = names_in(query, [record.payload for record in records], ANALYZER)
     kept = judged(index, query, found, records, names, known_calibration(index.model), None, mode).kept
     return [records[place].entry_id for place in kept]
 

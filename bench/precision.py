@@ -196,7 +196,7 @@ def _returned(index: HotIndex, journal: Set, at: int, recipe: Recipe, mode: Mode
     question, query = journal.questions[at], journal.queries[at]
     found = searched(index, question.scope, query, recipe, k)
     records = [record_of(journal.events[hit.doc]) for hit in found.hits]
-    names = names_in(query.keyed, [record.payload for record in records], ANALYZER)
+    names = names_in(query, [record.payload for record in records], ANALYZER)
     kept = judged(index, query, found, records, names, known_calibration(index.model), None, mode).kept
     return [index.documents.id_of(found.hits[place].doc) for place in kept]
 

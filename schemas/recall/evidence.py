@@ -101,7 +101,15 @@ class JudgedHit:
         return decides(text, speaker)
 
 
-def judge(figures: Mapping[str, Sequence[float]], at: int, *, turn: bool, asks: bool, shares: bool) -> JudgedHit:
+def judge(
+    figures: Mapping[str, Sequence[float]],
+    at: int,
+    *,
+    turn: bool,
+    asks: bool,
+    shares: bool,
+    absent: frozenset[str] = frozenset(),
+) -> JudgedHit:
     """Judge one hit.
 
     Args:
@@ -110,26 +118,29 @@ def judge(figures: Mapping[str, Sequence[float]], at: int, *, turn: bool, asks: 
         turn: Whether it is a turn of a conversation.
         asks: Whether the prompt is a question.
         shares: Whether the hit shares a word with the prompt.
+        absent: Figures that no hit has; their rows are passed over without looking.
 
     Returns:
         The judgement by the first row whose figures the hit has all. A hit without a shared word and without a vector
         has confidence 0.
     """
-    rows = rows_for(turn, asks, shares)
-    for row in rows:
+    for row in rows_for(turn, asks, shares, absent):
         confidence = row.confidence(figures, at)
         if not isnan(confidence):
             return JudgedHit(confidence, row)
-    return JudgedHit(0.0, rows[-1])
+    return JudgedHit(0.0, rows_for(turn, asks, shares)[-1])
 
 
 @cache
-def rows_for(turn: bool, asks: bool, shares: bool) -> tuple[EvidenceRow, ...]:
-    """The rows for a kind of hit and prompt, ordered by decreasing number of figures."""
+def rows_for(turn: bool, asks: bool, shares: bool, absent: frozenset[str] = frozenset()) -> tuple[EvidenceRow, ...]:
+    """The rows for a kind of hit and prompt that need none of the absent figures, by decreasing number of figures."""
     return tuple(
         row
         for row in evidence_rows()
-        if row.turns == turn and row.asks in (None, asks) and row.shares in (None, shares)
+        if row.turns == turn
+        and row.asks in (None, asks)
+        and row.shares in (None, shares)
+        and absent.isdisjoint(row.weights)
     )
 
 

@@ -6,7 +6,7 @@ docs/adr/0008-turns.md explains why this module uses no library. Invariant: pure
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from .languages import DateLanguage, DatePattern
@@ -107,8 +107,12 @@ def days_asked(folded: str, own_day: int, language: DateLanguage) -> Days | None
     Weekdays and "today", "this week", "next month" do not count: they usually say when something recurs or is planned,
     not to which time the question refers.
     """
-    kinds = [kind for kind in language.dates if kind.rule in _OF_REFERENCE or (kind.rule == "day" and kind.offset < 0)]
-    kinds = [kind for kind in kinds if "weekday" not in kind.pattern.groupindex]
+    kinds = (
+        kind
+        for kind in language.dates
+        if (kind.rule in _OF_REFERENCE or (kind.rule == "day" and kind.offset < 0))
+        and "weekday" not in kind.pattern.groupindex
+    )
     named = next(_read(folded[:MAX_TEXT], own_day, kinds, language, past=True), None)
     return None if named is None else named.days
 
@@ -122,7 +126,7 @@ _OF_REFERENCE: Final = frozenset(["date", "quarter", "coming", "ago", "previous"
 def _read(
     folded: str,
     own_day: int | None,
-    kinds: tuple[DatePattern, ...] | list[DatePattern],
+    kinds: Iterable[DatePattern],
     language: DateLanguage,
     *,
     past: bool = False,

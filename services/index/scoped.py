@@ -87,6 +87,7 @@ class ScopeRows:
         self._size = 0
         self._total_length = 0
         self._speakers: frozenset[int] = frozenset()
+        self._rows: ScopedDocuments | None = None
         self._without: tuple[tuple[int, str | None], WithoutVectors] = (-1, None), WithoutVectors(0, 0)
 
     @property
@@ -97,6 +98,21 @@ class ScopeRows:
     def upto(self, documents: EntryColumns, count: int) -> ScopedDocuments:
         """The rows among the first ``count`` documents; ``count`` never decreases."""
         first = len(self._mask)
+        if self._rows is None or count > first:
+            self._extend(documents, first, count)
+            whole = self._size == count
+            self._rows = ScopedDocuments(
+                count,
+                None if whole else self._mask.rows[:count],
+                self._size,
+                self._total_length,
+                self._speakers,
+                self._turns.rows[:count],
+                self._turn_count,
+            )
+        return self._rows
+
+    def _extend(self, documents: EntryColumns, first: int, count: int) -> None:
         if count > first:
             mask = scope_mask(self._scope, documents, first, count)
             flags = documents.flags[first:count]
@@ -113,16 +129,6 @@ class ScopeRows:
                 spoken = set((np.unique(heard) if count - first > MANY else heard).tolist())
                 if not spoken <= self._speakers:
                     self._speakers |= spoken - {ABSENT}
-        whole = self._size == count
-        return ScopedDocuments(
-            count,
-            None if whole else self._mask.rows[:count],
-            self._size,
-            self._total_length,
-            self._speakers,
-            self._turns.rows[:count],
-            self._turn_count,
-        )
 
     def without_vectors(self, count: int, matrix: VectorMatrix | None, seq: int) -> WithoutVectors:
         """The counts among the first ``count`` documents; remembered, as they change with a commit or the model alone."""

@@ -230,20 +230,19 @@ class Shown(NamedTuple):
 
     def fields(self, now_ms: int) -> dict[str, Any]:
         """The fields of a ``RecallHit``: the answer validates all its hits at once."""
-        return {
-            **self.record._asdict(),
-            "score": self.score,
-            "confidence": self.confidence,
-            "reason": self.reason,
-            "ts": format_ms(self.ts_ms),
-            "age_seconds": max(0, now_ms - self.ts_ms) / 1000,
-            "live_priority": self.live_priority,
-            "seq": self.seq,
-            "explain": self.explanation,
-            "via": self.via,
-            "standing": self.standing,
-            "repeats": self.repeats,
-        }
+        fields = self.record._asdict()
+        fields["score"] = self.score
+        fields["confidence"] = self.confidence
+        fields["reason"] = self.reason
+        fields["ts"] = format_ms(self.ts_ms)
+        fields["age_seconds"] = max(0, now_ms - self.ts_ms) / 1000
+        fields["live_priority"] = self.live_priority
+        fields["seq"] = self.seq
+        fields["explain"] = self.explanation
+        fields["via"] = self.via
+        fields["standing"] = self.standing
+        fields["repeats"] = self.repeats
+        return fields
 
 
 class ComparedText:
@@ -335,16 +334,26 @@ def _without_repeats(hits: Sequence[Shown], analyzer: Analyzer) -> list[Shown]:
     return [best[id(hit)] for hit in hits if id(hit) in best]
 
 
+_COMPARED_EACH: Final = 8
+"""Texts up to which each is compared with each: for few, looking them up costs more."""
+
+
 def _distinct(hits: Sequence[Shown], analyzer: Analyzer) -> list[tuple[Shown, Shown]]:
     """The best hit of each group of repeats, and the hit that stands for the group."""
     if len(hits) == 1:
         return [(hits[0], hits[0])]
     texts = [ComparedText(text_of(hit.record), analyzer) for hit in hits]
-    known, groups = KnownTexts(texts), list[list[Shown]]()
+    known = KnownTexts(texts) if len(texts) > _COMPARED_EACH else None
+    groups, firsts = list[list[Shown]](), list[ComparedText]()
     for hit, text in zip(hits, texts, strict=True):
-        place = known.find(text)
+        if known is not None:
+            place = known.find(text)
+        else:
+            place = next((at for at, first in enumerate(firsts) if first.repeats(text)), None)
         if place is None:
-            known.keep(text, len(groups))
+            if known is not None:
+                known.keep(text, len(groups))
+            firsts.append(text)
             groups.append([hit])
         else:
             groups[place].append(hit)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan, log1p
+from math import isnan, log1p, nan
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -97,17 +97,18 @@ LEAST_MISTYPED: Final = 5
 """Letters of the shortest word that counts though it is mistyped: shorter ones are too often another word."""
 
 
-def names_in(
-    words: Sequence[Word], payloads: Sequence[Mapping[str, Any] | None], analyzer: Analyzer
-) -> list[str | None]:
+def names_in(query: Query, payloads: Sequence[Mapping[str, Any] | None], analyzer: Analyzer) -> list[str | None]:
     """Of each payload the longest of its names that the query has, None if it has none.
 
     Args:
-        words: The words of the query.
+        query: The query.
         payloads: Of the hits; None for one that is gone.
         analyzer: Brings words to their stems.
     """
-    return [None if payload is None else _named(words, payload.get(NAMES), analyzer) for payload in payloads]
+    return [
+        None if payload is None or NAMES not in payload else _named(query.keyed, payload[NAMES], analyzer)
+        for payload in payloads
+    ]
 
 
 def _named(asked: Sequence[Word], names: Any, analyzer: Analyzer) -> str | None:
@@ -190,7 +191,7 @@ def judged(
     echoes = _echoes(query, texts)
     figures = figures_of(index, query, result, texts, calibration, echoes, rivals)
     judgements = [
-        judge(figures.hits, at, turn=turn, asks=query.asks, shares=bool(held))
+        judge(figures.hits, at, turn=turn, asks=query.asks, shares=bool(held), absent=figures.absent)
         for at, (turn, held) in enumerate(zip(figures.turns, figures.shared, strict=True))
     ]
     confidence = [0.0 if echo and query.asks else hit.confidence for hit, echo in zip(judgements, echoes, strict=True)]
@@ -279,31 +280,28 @@ def _reasons(index: HotIndex, result: Searched, figures: Figures) -> list[str]:
     places = result.order[:count]
     rarest = sorted(range(len(figures.terms)), key=lambda row: -figures.weights[row])
     words = [(row, figures.words[row]) for row in rarest]
-    speaks = {
-        name: (result.shares[name][places] > 0).tolist()
-        for name in ("speaker", "day", "time", "interval")
-        if name in result.shares
-    }
-    nothing = [False] * count
-    speaker, day = speaks.get("speaker", nothing), speaks.get("day", nothing)
-    time, interval = speaks.get("time", nothing), speaks.get("interval", nothing)
     cosine, near = result.cosine[places].tolist(), figures.hits["words_near"]
     reasons = []
     for at, held in enumerate(figures.shared):
-        shared = [word for row, word in words if row in held]
-        if shared:
-            parts = ["same words: " + ", ".join(_telling(shared)[:WORDS_NAMED])]
+        if held:
+            shared = [word for row, word in words if row in held]
+            reasons.append("same words: " + ", ".join(_telling(shared)[:WORDS_NAMED]))
         elif near[at] > 0:
-            parts = ["follows an entry with the same words"]
+            reasons.append("follows an entry with the same words")
         else:
-            parts = ["similar meaning" if cosine[at] > 0 else "similar words"]
-        if speaker[at]:
-            parts.append("said by the person named")
-        if day[at]:
-            parts.append(f"said on {date_prefix(int(index.documents.ts_ms[result.docs[places[at]]]))}")
-        if time[at] or interval[at]:
-            parts.append("names a time")
-        reasons.append("; ".join(parts))
+            reasons.append("similar meaning" if cosine[at] > 0 else "similar words")
+
+    def gaining(*shares: str) -> list[int]:
+        """The hits to which one of these shares adds."""
+        known = [result.shares[name][places] > 0 for name in shares if name in result.shares]
+        return np.logical_or.reduce(known).nonzero()[0].tolist() if known else []
+
+    for at in gaining("speaker"):
+        reasons[at] += "; said by the person named"
+    for at in gaining("day"):
+        reasons[at] += f"; said on {date_prefix(int(index.documents.ts_ms[result.docs[places[at]]]))}"
+    for at in gaining("time", "interval"):
+        reasons[at] += "; names a time"
     return reasons
 
 
@@ -320,6 +318,7 @@ class Figures:
         weights: Of each term.
         uncertain: Whether each has a cosine whose meaning is not known: the model is not measured, and few vectors are in
             scope.
+        absent: Figures that no hit has.
     """
 
     hits: Mapping[str, Sequence[float]]
@@ -329,6 +328,10 @@ class Figures:
     words: Sequence[str]
     weights: Sequence[float]
     uncertain: Sequence[bool]
+    absent: frozenset[str]
+
+
+_MAY_LACK: Final = ("meaning", "context", "static")
 
 
 def figures_of(
@@ -375,19 +378,13 @@ def figures_of(
     near = [held | (before - out) for held, before, out in zip(shared, either[count:], left_out, strict=True)]
     words = [sum([weights[at] for at in held]) / of for held, of in zip(shared, whole, strict=True)]
     words_near = [sum([weights[at] for at in held]) / of for held, of in zip(near, whole, strict=True)]
-    cosines = result.cosine[order].astype(np.float64)
-    if calibration is None or result.dense is None or index.vectors is None:
-        distances = _in_scope(result, cosines)
-        means = UNMEASURED_SLOPE * distances[:count] + UNMEASURED_BIAS
-    else:
-        rows = index.vectors.rows_of(docs)
-        have = (rows != NO_ROW).nonzero()[0]
-        means = np.full(count, np.nan)
-        if len(have):
-            means[have] = calibration.meaning(cosines[have], result.dense.query, index.vectors.vectors[rows[have]])
-        distances = calibration.distance(cosines)
-    meaning: list[float] = np.clip(means, LOWEST_MEANING, HIGHEST_MEANING).tolist()
     only_turns = all(turns)  # whose rows weigh neither the kind of answer nor the margin
+    meaning, margin = [nan] * count, [0.0] * count
+    if result.dense is not None:
+        means, distances = _meaning_of(index, result, docs, calibration)
+        meaning = np.clip(means, LOWEST_MEANING, HIGHEST_MEANING).tolist()
+        if not only_turns and not np.isnan(distances[:count]).all():
+            margin = _margins_of(index, result, calibration, distances, echoes, rivals)[:count]
     kind = None if only_turns else query.kind
     query_words = frozenset(query.tokens) if kind is not None else frozenset[str]()
     holds = [None if kind is None or text is None else holds_kind(kind, text, query_words) for text in texts]
@@ -400,9 +397,7 @@ def figures_of(
         "words_near": words_near,
         "near_squared": [value * value for value in words_near],
         "meaning_near": [share * value for share, value in zip(meaning, words_near, strict=True)],
-        "margin": [0.0] * count
-        if only_turns or np.isnan(distances[:count]).all()
-        else _margins_of(index, result, calibration, distances, echoes, rivals)[:count],
+        "margin": margin,
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
         "terms": [float(min(len(terms) - len(out), MOST_TERMS)) for out in left_out],
@@ -414,7 +409,24 @@ def figures_of(
         isnan(cosine_share) and cosine > 0
         for cosine_share, cosine in zip(meaning, result.cosine[order[:count]].tolist(), strict=True)
     ]
-    return Figures(hits, turns, shared, terms, words_of_terms, weights, uncertain)
+    absent = frozenset([name for name in _MAY_LACK if all(map(isnan, hits[name]))])
+    return Figures(hits, turns, shared, terms, words_of_terms, weights, uncertain, absent)
+
+
+def _meaning_of(
+    index: HotIndex, result: Searched, docs: Docs, calibration: Calibration | None
+) -> tuple[Floats, Floats]:
+    """The log odds by meaning of the judged hits, and the distance of every hit in standard deviations; NaN if not known."""
+    cosines = result.cosine[result.order].astype(np.float64)
+    if calibration is None or result.dense is None or index.vectors is None:
+        distances = _in_scope(result, cosines)
+        return UNMEASURED_SLOPE * distances[: len(docs)] + UNMEASURED_BIAS, distances
+    rows = index.vectors.rows_of(docs)
+    have = (rows != NO_ROW).nonzero()[0]
+    means = np.full(len(docs), np.nan)
+    if len(have):
+        means[have] = calibration.meaning(cosines[have], result.dense.query, index.vectors.vectors[rows[have]])
+    return means, calibration.distance(cosines)
 
 
 def _shared(lexical: LexicalResult, terms: tuple[int, ...], docs: Docs) -> list[set[int]]:

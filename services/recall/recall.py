@@ -203,7 +203,8 @@ class RecallService:
     async def recall(self, principal: Principal, request: RecallRequest) -> RecallAnswer:
         """``answer``, with its receipt."""
         answered = await self.answer(principal, request)
-        return answered.response.model_copy(update={"receipt": self.record(answered, None)})
+        receipt = self.record(answered, None)
+        return answered.response if receipt is None else answered.response.model_copy(update={"receipt": receipt})
 
     async def answer(
         self,
@@ -335,7 +336,7 @@ class RecallService:
             records = await self._records(index, workspace_id, [candidate.doc for candidate in candidates])
             entries = [record for _, _, record in records[: len(docs)]]
             payloads = [None if record is None else record.payload for record in entries]
-            names = names_in(query.keyed, payloads, self._analyzer)
+            names = names_in(query, payloads, self._analyzer)
             judgement = judged(index, query, result, entries, names, calibration, floor, request.mode, own_rivals)
             shown = hits_of(index, candidates, records, judgement, near=near > 0)
             hits = in_order(shown) if near else arranged(shown, self._analyzer)
@@ -373,7 +374,7 @@ class RecallService:
             degraded = LEXICAL_ONLY
         response = RecallAnswer(
             receipt=None,
-            hits=[_fields(hit, now_ms, with_kind=others is not None) for hit in shown_hits],
+            hits=_fields_of(shown_hits, now_ms, with_kind=others is not None),
             confidence=max((sure for sure in (judgement.answer, best_text) if sure is not None), default=None),
             no_evidence=not judgement.kept and not any(isinstance(hit, RankedText) for hit in shown_hits),
             recipe=recipe.name,
@@ -445,8 +446,9 @@ class RecallService:
         return [(seq, ts_ms, record or fetched.get(seq)) for seq, ts_ms, record in shown]
 
 
-def _fields(hit: Shown | RankedText, now_ms: int, *, with_kind: bool) -> dict[str, Any]:
-    fields = hit.fields(now_ms)
-    if with_kind and isinstance(hit, Shown):
-        fields["kind"] = "rule" if hit.record.entry_type == RuleLearned.ENTRY_TYPE else "entry"
-    return fields
+def _fields_of(hits: Sequence[Shown | RankedText], now_ms: int, *, with_kind: bool) -> list[dict[str, Any]]:
+    every = [hit.fields(now_ms) for hit in hits]
+    for hit, fields in zip(hits, every, strict=True) if with_kind else ():
+        if isinstance(hit, Shown):
+            fields["kind"] = "rule" if hit.record.entry_type == RuleLearned.ENTRY_TYPE else "entry"
+    return every

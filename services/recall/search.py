@@ -132,8 +132,9 @@ def searched(
 
     If one arm has no input (no vector, only stop words), the other alone decides.
     """
-    unread = query.unspaced and (index.model is None or index.model in ENGLISH_MODELS)
-    recipe = recipe.for_query(query.told, len(query.terms), unread=unread, sums_up=query.sums_up)
+    if recipe.rules is not None:
+        unread = query.unspaced and (index.model is None or index.model in ENGLISH_MODELS)
+        recipe = recipe.for_query(query.told, len(query.terms), unread=unread, sums_up=query.sums_up)
     scoped = index.scoped(scope)
     depth = recipe.depth(k)
     speaker = None
@@ -203,8 +204,10 @@ def searched(
     elif recipe.fusion is Fusion.LEXICAL:  # into (0, 1), contract §5
         reported = reported / (1.0 + reported)
     hits = [
-        RankedHit(int(docs[i]), float(score), None, None if isnan(cosine) else cosine)
-        for i, score, cosine in zip(best, reported, vectors.cosine[best].tolist(), strict=True)
+        RankedHit(doc, score, None, None if isnan(cosine) else cosine)
+        for doc, score, cosine in zip(
+            docs[best].tolist(), reported.tolist(), vectors.cosine[best].tolist(), strict=True
+        )
     ]
     if explain:
         why = _explanations(docs, best, shares, lexical, lanes, bm25, vectors)

@@ -12,9 +12,8 @@ from support.recall import ANALYZER, index_of, recorded
 
 from crew_journal.schemas.core.ports import ViewReader
 from crew_journal.schemas.recall.evidence import JudgedHit, evidence_rows, judge, rows_for
-from crew_journal.schemas.text.analyzer import tokens_of
 from crew_journal.services.index.scope import RecallScope, ScopeKind
-from crew_journal.services.recall.asking import keyed_words, query_of
+from crew_journal.services.recall.asking import query_of
 from crew_journal.services.recall.evidence import figures_of, judged, kept_floors, names_in
 from crew_journal.services.recall.recipes import RECIPES
 from crew_journal.services.recall.search import searched
@@ -35,7 +34,7 @@ def asked(text, mode="search", recipe="robust", notes=NOTES, floor=None):
     query = query_of(text, ANALYZER, None, None, None)
     found = searched(index, EVERYTHING, query, RECIPES[recipe], 5)
     records = [as_record(notes[hit.doc]) for hit in found.hits]
-    names = names_in(query.keyed, [record.payload for record in records], ANALYZER)
+    names = names_in(query, [record.payload for record in records], ANALYZER)
     return judged(index, query, found, records, names, None, floor, mode)
 
 
@@ -148,14 +147,14 @@ def test_a_query_that_calls_an_entry_by_a_whole_name_is_answered_by_it():
     ],
 )
 def test_a_mistyped_name_still_names(query, name):
-    assert names_in(keyed_words(tokens_of(query), ANALYZER), [{"aliases": [name]}], ANALYZER) == [name]
+    assert names_in(query_of(query, ANALYZER, None, None, None), [{"aliases": [name]}], ANALYZER) == [name]
 
 
 @pytest.mark.parametrize(
     ("query", "name"), [("mango pooling", "Mongo"), ("k9s pods", "k8s"), ("redis", "Redis cluster")]
 )
 def test_another_word_or_a_part_of_a_name_names_nothing(query, name):
-    assert names_in(keyed_words(tokens_of(query), ANALYZER), [{"aliases": name}, None, {}], ANALYZER) == [
+    assert names_in(query_of(query, ANALYZER, None, None, None), [{"aliases": name}, None, {}], ANALYZER) == [
         None,
         None,
         None,

@@ -20,8 +20,8 @@ from .documents import EMBEDDABLE, HIGH_PRIORITY, LEARNED, NOT_CURRENT, SPEECH, 
 class ScopeKind(StrEnum):
     """Which entries are searched.
 
-    ``own``: the agent's, and the rules that its crew learned. ``crew_shared``: own, plus the crew's that pass the embed
-    policy or have a live priority of high or more. ``workspace``: everything (OWNER and ADMIN).
+    ``own``: the agent's, and the rules and lessons of its crew. ``crew_shared``: own, plus the crew's that pass the embed
+    policy, have a live priority of high or more, or are its rules and lessons. ``workspace``: everything (OWNER and ADMIN).
     """
 
     OWN = "own"
@@ -124,12 +124,11 @@ def _kind_mask(scope: RecallScope, documents: EntryColumns, first: int, end: int
     own = _equals(documents.agent[first:end], documents.agents.find(scope.agent_id) if scope.agent_id else ABSENT)
     crew = _equals(documents.crew[first:end], documents.crews.find(scope.crew_id) if scope.crew_id else ABSENT)
     flags = documents.flags[first:end]
-    if scope.kind is ScopeKind.OWN:
-        with_rules: npt.NDArray[np.bool_] = own | (crew & ((flags & LEARNED) != 0))
-        return with_rules
-    valued = ((flags & HIGH_PRIORITY) != 0) | ((flags & (EMBEDDABLE | SPEECH)) == EMBEDDABLE)
-    shared: npt.NDArray[np.bool_] = own | (crew & valued)
-    return shared
+    valued = (flags & LEARNED) != 0
+    if scope.kind is ScopeKind.CREW_SHARED:
+        valued |= ((flags & HIGH_PRIORITY) != 0) | ((flags & (EMBEDDABLE | SPEECH)) == EMBEDDABLE)
+    in_scope: npt.NDArray[np.bool_] = own | (crew & valued)
+    return in_scope
 
 
 def _equals(codes: npt.NDArray[np.int32], code: int) -> npt.NDArray[np.bool_]:

@@ -115,6 +115,21 @@ async def test_entries_alone_are_answered_with_and_without_other_kinds_to_the_by
         assert await asked(kinds="entries,documents") != before
 
 
+async def test_a_lesson_of_a_crew_is_found_by_its_word_in_every_scope_of_the_crew(stack: Stack) -> None:
+    async with stack.client() as owner:
+        where: dict[str, Any] = {"workspace_id": "lessons"}
+        await owner.add_lesson("Use pnpm instead of npm in the web folder", crew_id="shop", **where)
+        other = await owner.add_lesson("Install pnpm by corepack", crew_id="depot", **where)
+    ada = (await stack.token(Role.AGENT, "lessons", agent="ada", crew="shop")).plaintext
+    lead = (await stack.token(Role.LEAD, "lessons", agent="lea", crew="shop")).plaintext
+    async with stack.client() as owner, stack.client(ada) as of_ada, stack.client(lead) as of_lead:
+        for client, named in ((owner, {**where, "crew_id": "shop"}), (of_ada, {}), (of_lead, {})):
+            for kinds in (None, ["rules"], ["entries"]):
+                found = await client.recall("pnpm", kinds=kinds, min_seq=other.seq, **named)
+                assert [hit.summary for hit in found.hits] == ["Use pnpm instead of npm in the web folder"], (named, kinds)
+                assert found.degraded == "lexical-only"
+
+
 async def test_what_says_the_same_is_one_hit_with_repeats(stack: Stack) -> None:
     token = await stack.token(Role.AGENT, "same", agent="ada", crew="red")
     async with stack.client(token.plaintext) as client:

@@ -58,7 +58,7 @@ class TokenReadyEmbedder(ReadyEmbedder):
 
     async def embed_query_tokens(self, text: str) -> tuple[bytes, TokenBits | None]:
         """The next vector, and random bits for each of the query's pieces."""
-        late = query_of(text, self._analyzer, None, None, None).late
+        late = query_of(text, self._analyzer, None, None, np.zeros((1, DIM // 64), np.uint64)).late
         count = len(late.pieces) if late is not None else 0
         return await self.embed_query(text), TokenBits(QUANTISER, self._rng.bytes(count * DIM // 8), DIM, count)
 

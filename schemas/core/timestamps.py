@@ -78,7 +78,10 @@ def format_ms(ms: int) -> str:
     seconds, thousandths = divmod(rest, 1_000)
     minutes, second = divmod(seconds, 60)
     hour, minute = divmod(minutes, 60)
-    return f"{_date(day)}T{hour:02d}:{minute:02d}:{second:02d}.{thousandths:03d}Z"
+    return f"{_date(day)}T{_TWO[hour]}:{_TWO[minute]}:{_TWO[second]}.{thousandths:03d}Z"
+
+
+_TWO: Final = [f"{number:02d}" for number in range(60)]
 
 
 def day_of(moment: int | str) -> str:

@@ -17,7 +17,7 @@ from functools import cache
 from importlib import resources
 from math import exp, isnan
 from operator import mul
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from ..text.analyzer import fold
 from ..text.kinds import kind_of
@@ -73,14 +73,15 @@ class EvidenceRow:
     floor: float
     gate: float
 
-    def confidence(self, figures: Mapping[str, Sequence[float]], at: int) -> float:
-        """The probability that the hit with index ``at`` is relevant; NaN if the hit lacks a figure."""
-        odds = self.bias + sum(map(mul, self.weights.values(), [figures[name][at] for name in self.weights]))
-        return odds if isnan(odds) else 1.0 / (1.0 + exp(-odds))
+    def confidences(self, figures: Mapping[str, Sequence[float]]) -> list[float]:
+        """The probability that each hit is relevant; NaN for a hit that lacks a figure."""
+        weights = tuple(self.weights.values())
+        every = zip(*[figures[name] for name in self.weights], strict=True)
+        odds = [self.bias + sum(map(mul, weights, values)) for values in every]
+        return [value if isnan(value) else 1.0 / (1.0 + exp(-value)) for value in odds]
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedHit:
+class JudgedHit(NamedTuple):
     """The judgement of a hit: the probability that it is relevant, and the row that gave it."""
 
     confidence: float
@@ -101,34 +102,39 @@ class JudgedHit:
         return decides(text, speaker)
 
 
-def judge(
+def judge_hits(
     figures: Mapping[str, Sequence[float]],
-    at: int,
+    turns: Sequence[bool],
+    shares: Sequence[bool],
     *,
-    turn: bool,
     asks: bool,
-    shares: bool,
     absent: frozenset[str] = frozenset(),
-) -> JudgedHit:
-    """Judge one hit.
+) -> list[JudgedHit]:
+    """Judge hits, each by the first row whose figures it has all.
 
     Args:
         figures: Name of the figure → one value per hit, NaN if the hit lacks the figure.
-        at: The hit's index.
-        turn: Whether it is a turn of a conversation.
+        turns: Whether each hit is a turn of a conversation.
+        shares: Whether each hit shares a word with the prompt.
         asks: Whether the prompt is a question.
-        shares: Whether the hit shares a word with the prompt.
-        absent: Figures that no hit has; their rows are passed over without looking.
+        absent: Figures that no hit has.
 
     Returns:
-        The judgement by the first row whose figures the hit has all. A hit without a shared word and without a vector
-        has confidence 0.
+        The judgements. A hit without a shared word and without a vector has confidence 0.
     """
-    for row in rows_for(turn, asks, shares, absent):
-        confidence = row.confidence(figures, at)
-        if not isnan(confidence):
-            return JudgedHit(confidence, row)
-    return JudgedHit(0.0, rows_for(turn, asks, shares)[-1])
+    of_rows: dict[str, list[float]] = {}
+    judgements = []
+    for at, (turn, shared) in enumerate(zip(turns, shares, strict=True)):
+        for row in rows_for(turn, asks, shared, absent):
+            confidences = of_rows.get(row.name)
+            if confidences is None:
+                confidences = of_rows[row.name] = row.confidences(figures)
+            if not isnan(confidences[at]):
+                judgements.append(JudgedHit(confidences[at], row))
+                break
+        else:
+            judgements.append(JudgedHit(0.0, rows_for(turn, asks, shared)[-1]))
+    return judgements
 
 
 @cache

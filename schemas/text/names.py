@@ -73,8 +73,6 @@ def stated_names(text: str, speaker: str | None) -> list[tuple[str, str]]:
 
 def name_words(text: str) -> list[str]:
     """The words of a query that may be names: capitalised, no function word, month or weekday."""
-    if text.islower():
-        return []
     return [word for word in words_of(text) if word[0].isupper() and fold(word) not in _no_names()]
 
 

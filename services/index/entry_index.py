@@ -497,18 +497,22 @@ class HotIndex:
 
     def scoped(self, scope: RecallScope) -> ScopedDocuments:
         """The rows in scope."""
+        return self._rows_of(scope).upto(self.documents, len(self.documents))
+
+    def _rows_of(self, scope: RecallScope) -> ScopeRows:
         rows = self._scopes.get(scope)
         if rows is None:
             rows = self._scopes[scope] = ScopeRows(scope)
             if len(self._scopes) > SCOPES_KEPT:
                 self._scopes.popitem(last=False)
         self._scopes.move_to_end(scope)
-        return rows.upto(self.documents, len(self.documents))
+        return rows
 
     def without_vectors(self, scope: RecallScope) -> WithoutVectors:
         """How many entries in scope have no vector of the active model; counted once for each commit."""
-        scoped = self.scoped(scope)
-        return self._scopes[scope].without_vectors(scoped.count, self.vectors, self.seq)
+        rows, count = self._rows_of(scope), len(self.documents)
+        rows.upto(self.documents, count)
+        return rows.without_vectors(count, self.vectors, self.seq)
 
     def merge_due(self) -> tuple[Segment, ...]:
         """Segments that ``merge_segments`` should merge in a thread, before ``replace``."""

@@ -126,6 +126,7 @@ def candidates_of(
         walked: Neighbours of hits.
         holders: Of each of these documents, the one that holds in its place at the time asked about.
     """
+    standing_of = index.standings.of
 
     def candidate(
         doc: int,
@@ -135,8 +136,7 @@ def candidates_of(
         via: Via | None = None,
     ) -> Candidate:
         live = index.priorities.get(index.documents.id_of(doc)) if index.priorities else None
-        standing = index.standings.of(doc)
-        return Candidate(doc, score, holders.get(doc, doc), live, standing, explanation, neighbour_of, via)
+        return Candidate(doc, score, holders.get(doc, doc), live, standing_of(doc), explanation, neighbour_of, via)
 
     candidates = [candidate(hit.doc, hit.score, hit.explanation) for hit in hits]
     for doc, of, weight in ((neighbour.doc, neighbour.via, neighbour.weight) for neighbour in walked):

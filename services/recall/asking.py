@@ -83,7 +83,7 @@ class Query:
     Attributes:
         text: Text of the query.
         vector: (d,) float32, L2-normalised, of the index's model; None if there is none.
-        late: What late interaction compares; None if it takes no part.
+        late: What late interaction compares; None if it has neither a table nor tokens.
         day: The day of the question, days since 1970-01-01 (UTC), for relative dates; None if not known.
         words: Term key → the folded word of the query that it stands for.
         told: Whether it asks, states or quotes.
@@ -210,19 +210,21 @@ def query_of(
     if also:
         forms |= zip(analyzer.keys_of(list(also)), analyzer.keys_of(list(also.values())), strict=True)
     terms = [term for term in dict.fromkeys(terms) if term][:MAX_QUERY_TERMS]
-    pieces = [
-        (piece, key, 1.0 if is_quoted else AROUND_QUOTED)
-        for (word, key), is_quoted in zip(keyed, quoted, strict=True)
-        if key
-        for piece in pieces_of(word)
-    ][:MAX_QUERY_PIECES]
-    late = LateQuery(
-        np.array([piece for piece, _, _ in pieces], np.int64),
-        tuple(key for _, key, _ in pieces),
-        table,
-        None if tokens is None else replace(tokens, bits=tokens.bits[: MAX_QUERY_PIECES * tokens.dim // 8]),
-        tuple(weight for _, _, weight in pieces) if kind is QueryKind.QUOTES else (),
-    )
+    late = None
+    if table is not None or tokens is not None:
+        pieces = [
+            (piece, key, 1.0 if is_quoted else AROUND_QUOTED)
+            for (word, key), is_quoted in zip(keyed, quoted, strict=True)
+            if key
+            for piece in pieces_of(word)
+        ][:MAX_QUERY_PIECES]
+        late = LateQuery(
+            np.array([piece for piece, _, _ in pieces], np.int64),
+            tuple(key for _, key, _ in pieces),
+            table,
+            None if tokens is None else replace(tokens, bits=tokens.bits[: MAX_QUERY_PIECES * tokens.dim // 8]),
+            tuple(weight for _, _, weight in pieces) if kind is QueryKind.QUOTES else (),
+        )
     forms = {form: key for form, key in forms.items() if form and form not in terms and key in terms}
     pairs_of_words = [pair for word, _ in keyed for pair in pairs_of(word)]
     names = dict(zip(analyzer.keys_of(pairs_of_words), pairs_of_words, strict=True))

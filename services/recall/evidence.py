@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, log1p, nan
+from operator import mul
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -31,7 +32,7 @@ import numpy.typing as npt
 from ...schemas.access.tables import WORKSPACE_SETTINGS, read_workspace_settings
 from ...schemas.core.ports import ViewReader
 from ...schemas.models.rules import REMEMBERED
-from ...schemas.recall.evidence import OVERHEARD, JudgedHit, judge
+from ...schemas.recall.evidence import OVERHEARD, JudgedHit, judge_hits
 from ...schemas.recall.operations import INJECT, Mode
 from ...schemas.recall.questions import holds_kind
 from ...schemas.recall.turns import ends_with_question
@@ -190,10 +191,8 @@ def judged(
     texts = [None if record is None else record.summary for record in records]
     echoes = _echoes(query, texts)
     figures = figures_of(index, query, result, texts, calibration, echoes, rivals)
-    judgements = [
-        judge(figures.hits, at, turn=turn, asks=query.asks, shares=bool(held), absent=figures.absent)
-        for at, (turn, held) in enumerate(zip(figures.turns, figures.shared, strict=True))
-    ]
+    shares = [bool(held) for held in figures.shared]
+    judgements = judge_hits(figures.hits, figures.turns, shares, asks=query.asks, absent=figures.absent)
     confidence = [0.0 if echo and query.asks else hit.confidence for hit, echo in zip(judgements, echoes, strict=True)]
     chosen = [has and not (echo and query.asks) for echo, has in zip(echoes, _something(figures), strict=True)]
     if mode == INJECT:
@@ -252,7 +251,11 @@ def _echoes(query: Query, texts: Sequence[str | None]) -> list[bool]:
             echoes.append(False)
         elif query.asks and ends_with_question(text):
             echoes.append(_same_question(words, fold(text).strip()))
-        elif len(text) < len(prompt) or not recognised:
+        elif (
+            len(text) < len(prompt)
+            or not recognised
+            or (text.isascii() and text.rstrip()[-len(prompt) :].casefold() != prompt)
+        ):
             echoes.append(False)
         else:
             folded = fold(text).strip()
@@ -331,7 +334,8 @@ class Figures:
     absent: frozenset[str]
 
 
-_MAY_LACK: Final = ("meaning", "context", "static")
+_LATE: Final = frozenset(["static", "context"])
+_MEANING: Final = frozenset(["meaning"])
 
 
 def figures_of(
@@ -382,7 +386,7 @@ def figures_of(
     meaning, margin = [nan] * count, [0.0] * count
     if result.dense is not None:
         means, distances = _meaning_of(index, result, docs, calibration)
-        meaning = np.clip(means, LOWEST_MEANING, HIGHEST_MEANING).tolist()
+        meaning = np.minimum(np.maximum(means, LOWEST_MEANING), HIGHEST_MEANING).tolist()
         if not only_turns and not np.isnan(distances[:count]).all():
             margin = _margins_of(index, result, calibration, distances, echoes, rivals)[:count]
     kind = None if only_turns else query.kind
@@ -392,11 +396,11 @@ def figures_of(
     hits = {
         "meaning": meaning,
         "words": words,
-        "words_squared": [value * value for value in words],
-        "meaning_words": [share * value for share, value in zip(meaning, words, strict=True)],
+        "words_squared": list(map(mul, words, words)),
+        "meaning_words": list(map(mul, meaning, words)),
         "words_near": words_near,
-        "near_squared": [value * value for value in words_near],
-        "meaning_near": [share * value for share, value in zip(meaning, words_near, strict=True)],
+        "near_squared": list(map(mul, words_near, words_near)),
+        "meaning_near": list(map(mul, meaning, words_near)),
         "margin": margin,
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
@@ -409,7 +413,9 @@ def figures_of(
         isnan(cosine_share) and cosine > 0
         for cosine_share, cosine in zip(meaning, result.cosine[order[:count]].tolist(), strict=True)
     ]
-    absent = frozenset([name for name in _MAY_LACK if all(map(isnan, hits[name]))])
+    absent = (_LATE if "late" not in result.shares else frozenset()) | (
+        _MEANING if result.dense is None else frozenset()
+    )
     return Figures(hits, turns, shared, terms, words_of_terms, weights, uncertain, absent)
 
 
@@ -488,9 +494,10 @@ def _margins_of(
 def _margins(distance: Floats, others: Floats, alike: npt.NDArray[np.bool_]) -> list[float]:
     """How far each is from the best of those that say something else, bounded; 0 without a vector."""
     rivals = np.where(alike | np.isnan(others)[None, :], UNRELATED_BEST, others[None, :])
-    best = np.maximum(rivals.max(1, initial=UNRELATED_BEST), UNRELATED_BEST)
-    margins: list[float] = np.nan_to_num(np.clip(distance - best, BEHIND, CLEAR)).tolist()
-    return margins
+    margins = np.minimum(np.maximum(distance - rivals.max(1, initial=UNRELATED_BEST), BEHIND), CLEAR)
+    margins[np.isnan(margins)] = 0.0
+    of_each: list[float] = margins.tolist()
+    return of_each
 
 
 # The evidence of texts of other kinds than entries, on the same scale.
@@ -624,8 +631,8 @@ def judged_texts(
     echoes = _echoes(query, [text.text for text in texts])
     rarest = sorted(weights, key=lambda term: -weights[term])
     confidence, reasons, kept = [], [], []
-    for at, (text, echo) in enumerate(zip(texts, echoes, strict=True)):
-        judgement = judge(figures, at, turn=False, asks=query.asks, shares=bool(text.held))
+    judgements = judge_hits(figures, [False] * len(texts), [bool(text.held) for text in texts], asks=query.asks)
+    for at, (text, echo, judgement) in enumerate(zip(texts, echoes, judgements, strict=True)):
         sure = 0.0 if echo and query.asks else judgement.confidence
         confidence.append(sure)
         shared = [query.words.get(term, "") for term in rarest if term in text.held]

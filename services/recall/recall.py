@@ -304,17 +304,17 @@ class RecallService:
             embedded = None
 
         calibration = self._calibration(embedded)
+        recipe = named if request.recipe else default_recipe(index.scoped(scope).turn_count)
         query = query_of(
             called.text,
             self._analyzer,
             None if embedded is None else embedded.vector,
-            None if embedded is None else embedded.tokens,
-            self.static_table(),
+            None if embedded is None or recipe.turns is None else embedded.tokens,
+            self.static_table() if recipe.turns is not None else None,
             day=day,
             queries=None if calibration is None else calibration.usual,
             also=called.also,
         )
-        recipe = named if request.recipe else default_recipe(index.scoped(scope).turn_count)
         as_of_day = day if query.as_of_day is None else query.as_of_day
         as_of_ms = now_ms if as_of_day is None else (as_of_day + 1) * DAY_MS - 1  # the end of that day
         walks = request.walk_depth
@@ -394,6 +394,8 @@ class RecallService:
     async def _with_known_names(self, index: HotIndex, workspace_id: str, scope: RecallScope, text: str) -> NamedQuery:
         """The query with the names that the memory has."""
         aliases = await self._aliases.of(workspace_id)
+        if not aliases and text.islower():  # no word is a name
+            return NamedQuery(text, {})
         scoped = index.scoped(scope)
         names = unknown_names(index, scoped, text, self._analyzer)
         if not names and not aliases:

@@ -126,7 +126,10 @@ async def test_a_lesson_of_a_crew_is_found_by_its_word_in_every_scope_of_the_cre
         for client, named in ((owner, {**where, "crew_id": "shop"}), (of_ada, {}), (of_lead, {})):
             for kinds in (None, ["rules"], ["entries"]):
                 found = await client.recall("pnpm", kinds=kinds, min_seq=other.seq, **named)
-                assert [hit.summary for hit in found.hits] == ["Use pnpm instead of npm in the web folder"], (named, kinds)
+                assert [hit.summary for hit in found.hits] == ["Use pnpm instead of npm in the web folder"], (
+                    named,
+                    kinds,
+                )
                 assert found.degraded == "lexical-only"
 
 

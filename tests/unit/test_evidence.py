@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.recall import ANALYZER, index_of, recorded
 
 from crew_journal.schemas.core.ports import ViewReader
-from crew_journal.schemas.recall.evidence import JudgedHit, evidence_rows, judge, rows_for
+from crew_journal.schemas.recall.evidence import JudgedHit, evidence_rows, judge_hits, rows_for
 from crew_journal.services.index.scope import RecallScope, ScopeKind
 from crew_journal.services.recall.asking import query_of
 from crew_journal.services.recall.evidence import figures_of, judged, kept_floors, names_in
@@ -110,7 +110,7 @@ def test_confidence_is_a_probability_whatever_is_missing(words, meaning, turn, a
     figures |= {
         name: [meaning if known else np.nan] for name in ("meaning", "meaning_words", "meaning_near", "context")
     }
-    judged = judge(figures, 0, turn=turn, asks=asks, shares=shares)
+    [judged] = judge_hits(figures, [turn], [shares], asks=asks)
     assert 0.0 <= judged.confidence <= 1.0
 
 

@@ -58,7 +58,8 @@ def test_the_parts_of_a_text_are_the_text(text):
 
 
 def test_what_is_quoted_outweighs_what_is_told_around_it():
-    late = query_of("Ben got in and said: 'warm seats please'", ANALYZER, None, None, None).late
+    table = np.zeros((1, 6), np.uint64)
+    late = query_of("Ben got in and said: 'warm seats please'", ANALYZER, None, None, table).late
     assert late is not None
     assert len(late.emphasis) == len(late.pieces)
     assert late.emphasis[-1] == 1.0

@@ -95,19 +95,18 @@ class HourlyExport:
         return max(ended, key=lambda erasure: str(erasure.completed_at)).erasure_id if ended else None
 
     def _after(self, workspace: str, seq: int) -> Iterator[list[dict[str, Any]]]:
-        """The entries after this sequence, the newest first, some thousands at a time."""
+        """The entries after this sequence, in order, some thousands at a time."""
         found: list[dict[str, Any]] = []
-        cursor = None
         while True:
-            page = plain(self._journal.list(workspace_id=workspace, limit=PAGE, cursor=cursor, include_archive=True))
-            found += (entry for entry in page["entries"] if entry["seq"] > seq)
-            cursor = page.get("next_cursor")
-            ended = cursor is None or page["entries"][-1]["seq"] <= seq
-            if ended or len(found) >= GROUP:
+            answer = self._journal.list(workspace_id=workspace, limit=PAGE, include_archive=True, after_seq=seq)
+            page = plain(answer)["entries"]
+            found += page
+            if len(page) < PAGE or len(found) >= GROUP:
                 yield found
                 found = []
-            if ended:
+            if len(page) < PAGE:
                 return
+            seq = page[-1]["seq"]
 
     def _write_hour(
         self, workspace: str, hour: Hour, entries: list[dict[str, Any]], known: set[int] | None, done: Round

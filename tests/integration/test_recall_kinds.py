@@ -124,8 +124,9 @@ async def test_a_lesson_of_a_crew_is_found_by_its_word_in_every_scope_of_the_cre
     lead = (await stack.token(Role.LEAD, "lessons", agent="lea", crew="shop")).plaintext
     async with stack.client() as owner, stack.client(ada) as of_ada, stack.client(lead) as of_lead:
         for client, named in ((owner, {**where, "crew_id": "shop"}), (of_ada, {}), (of_lead, {})):
-            for kinds in (None, ["rules"], ["entries"]):
-                found = await client.recall("pnpm", kinds=kinds, min_seq=other.seq, **named)
+            asked: tuple[dict[str, Any], ...] = ({}, {"kinds": ["rules"]}, {"kinds": ["entries"]})
+            for kinds in asked:
+                found = await client.recall("pnpm", min_seq=other.seq, **kinds, **named)
                 assert [hit.summary for hit in found.hits] == ["Use pnpm instead of npm in the web folder"], (
                     named,
                     kinds,

@@ -39,13 +39,12 @@ from ...schemas.learning.agreement import (
     Keys,
     Saying,
     agreed_action,
-    common_wording,
-    is_negated,
     is_shared,
     may_refute,
+    other_cases,
+    pattern_of,
     refuted,
     same_action,
-    shared_wording,
 )
 from ...schemas.learning.consolidation import (
     AUTHORS_NAMED,
@@ -199,13 +198,26 @@ def recurring_groups(
     for recurrence in recurrences(seen, cosines, same=_with_same_action(candidates, keys)):
         members = [by_id[entry_id] for entry_id in recurrence.evidence]
         action = _remedy(members, keys)[:_TEXT_CHARS]
+        members = _of_one_case(members, action, recurrence.typical, keys)
         if not teaches([member.is_telling for member in members], action):
             continue
         sayings = [Saying(member.publisher, member.summary) for member in members]
-        pattern = _pattern(sayings, recurrence.evidence.index(recurrence.typical), keys)[:_TEXT_CHARS] or action
+        typical = next(at for at, member in enumerate(members) if member.entry_id == recurrence.typical)
+        pattern = pattern_of(sayings, typical, keys, action)[:_TEXT_CHARS]
         if pattern and _is_clean(pattern, action):
-            groups.append(Group(recurrence.typical, recurrence.evidence, pattern, action, recurrence.confidence))
+            evidence = tuple(member.entry_id for member in members)
+            groups.append(Group(recurrence.typical, evidence, pattern, action, recurrence.confidence))
     return groups
+
+
+def _of_one_case(members: Sequence[LearningEntry], action: str, typical: str, keys: Keys) -> list[LearningEntry]:
+    """The members without those that say something else in the same words, unless they name the same action."""
+    others = other_cases([Saying(member.publisher, member.summary) for member in members], keys)
+    return [
+        member
+        for at, member in enumerate(members)
+        if at not in others or member.entry_id == typical or (action and same_action(member.action, action, keys))
+    ]
 
 
 def _with_same_action(candidates: Sequence[LearningEntry], keys: Keys) -> list[tuple[int, int]]:
@@ -242,14 +254,6 @@ def _remedy(members: Sequence[LearningEntry], keys: Keys) -> str:
         < len({other.publisher for other in actions if other.text == action.text})
     ]
     return agreed_action(standing, len({member.publisher for member in members}), keys)
-
-
-def _pattern(sayings: Sequence[Saying], typical: int, keys: Keys) -> str:
-    """The words that the texts share: in the same order, or in any order if these are more or have a negation."""
-    in_order, in_any_order = shared_wording(sayings, typical), common_wording(sayings, keys)
-    ordered, free = (sum(bool(keys(word)) for word in text.split()) for text in (in_order, in_any_order))
-    loses_negation = bool(in_any_order) and is_negated(in_order) != is_negated(in_any_order)
-    return in_order if ordered >= free and not loses_negation else in_any_order
 
 
 def proposed_groups(

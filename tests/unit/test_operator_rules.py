@@ -210,7 +210,11 @@ def test_a_withdrawn_or_corrected_statement_ends(texts: tuple[str, ...], left: l
         ("The herbarium is my job.", "owns", "The herbarium"),
         ("Catalogamos todo con Koha.", "tooling", "Koha"),
         ("Bin die Betriebsleiterin vom Hallenbad.", "role", "die Betriebsleiterin"),
-        ("According to our rules, nothing leaves undated.", "constraint", "According to our rules, nothing leaves undated"),
+        (
+            "According to our rules, nothing leaves undated.",
+            "constraint",
+            "According to our rules, nothing leaves undated",
+        ),
         ("My boss hates PDFs, I can't stand tables.", "prefers", "can't stand tables"),
     ],
 )

@@ -74,7 +74,7 @@ from ...schemas.learning.lessons import FEEDBACK, rule_summary
 from ...schemas.learning.procedures import MIN_RUNS, is_known, procedures_in
 from ...schemas.learning.tables import LEARNING_PROJECTION
 from ...schemas.lineage.tables import LINEAGE_PROJECTION
-from ...schemas.models.chat import ChatError
+from ...schemas.models.chat import ChatError, Prompt
 from ...schemas.models.tables import VECTORS_PROJECTION, active_in, read_active_models
 from ...schemas.recall.tables import RECEIPTS_PROJECTION
 from ...schemas.relations.rules import EVIDENCE_REF
@@ -86,7 +86,7 @@ from ...schemas.text.secrets import find_secrets
 from ..reacting.pull_reactor import FactFields
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 from .daily_logs import LogsFound, consolidated_logs
-from .prompt import MIN_EVIDENCE, ProposedRules, cited, question
+from .prompt import MIN_EVIDENCE, Cited, ProposedRules, cited, question
 from .reads import (
     Floats,
     KnownRule,
@@ -294,6 +294,57 @@ def proposed_groups(
         vouched = _is_vouched(analyzer, rule.pattern, rule.action, candidates, remedy)
         groups.append(Group(name, evidence, rule.pattern, rule.action, rule.confidence, vouched, rule.same_as))
     return groups
+
+
+def question_about(
+    candidates: Sequence[LearningEntry], known: Sequence[KnownRule], lessons: Sequence[str] = ()
+) -> Prompt:
+    """What a model is asked about the candidates of a crew."""
+    return question(
+        [(one.entry_type, one.summary, one.action, format_ms(one.received_ms)[:10]) for one in candidates],
+        [(rule.rule_id, rule.pattern, rule.action) for rule in known if not rule.is_retracted],
+        lessons,
+    )
+
+
+def texts_of(answer: ProposedRules, candidates: Sequence[LearningEntry], known: Sequence[KnownRule]) -> list[str]:
+    """The texts whose vectors ``worded_groups`` needs: of the rules of an answer, then of those that are known."""
+    rules: list[Cited | KnownRule] = [*cited(answer, len(candidates)), *_standing(known)]
+    return [f"{rule.pattern} {rule.action}" for rule in rules]
+
+
+def _standing(known: Sequence[KnownRule]) -> list[KnownRule]:
+    return [rule for rule in known if not rule.is_retracted]
+
+
+def worded_groups(
+    answer: ProposedRules,
+    candidates: Sequence[LearningEntry],
+    known: Sequence[KnownRule],
+    stored: Floats | None,
+    worded: Floats | None,
+) -> list[Group]:
+    """The groups of a model's answer; a group whose rule words a known one again is marked with its id.
+
+    Args:
+        answer: The answer.
+        candidates: The entries that the model was given.
+        known: Rules and proposals that exist.
+        stored: (n, d) L2-normalised, of the candidates; None without vectors.
+        worded: (m, d) L2-normalised, of ``texts_of``; None without vectors.
+    """
+    if stored is None or worded is None or worded.shape[1] != stored.shape[1]:
+        return proposed_groups(answer, candidates)
+    proposed, standing = cited(answer, len(candidates)), _standing(known)
+    groups = proposed_groups(answer, candidates, (worded[: len(proposed)] @ stored.T).tolist())
+    same = worded[: len(proposed)] @ worded[len(proposed) :].T
+    at_pattern = {rule.pattern: at for at, rule in enumerate(proposed)}
+    return [
+        group
+        if group.same_as or not standing or (row := same[at_pattern[group.pattern]]).max() < _SAME_RULE
+        else replace(group, same_as=standing[int(row.argmax())].rule_id)
+        for group in groups
+    ]
 
 
 def _is_clean(pattern: str, action: str) -> bool:
@@ -730,11 +781,7 @@ class ConsolidateReactor(SweepReactor):
         groups, model, error = [], None, None
         if read.worthwhile and self._chat is not None:
             lessons = await asyncio.to_thread(lessons_of, self._views, tick, crew_id)
-            prompt = question(
-                [(one.entry_type, one.summary, one.action, format_ms(one.received_ms)[:10]) for one in read.candidates],
-                [(rule.rule_id, rule.pattern, rule.action) for rule in read.known if not rule.is_retracted],
-                lessons,
-            )
+            prompt = question_about(read.candidates, read.known, lessons)
             try:
                 answer = await self._chat.complete(
                     tick.workspace_id, self.sweep.name, prompt, ProposedRules, crew_id=crew_id
@@ -756,25 +803,10 @@ class ConsolidateReactor(SweepReactor):
         return CrewRun(read, replace(learned, changes=(*learned.changes, *ended)), proven, model, error)
 
     async def _worded(self, tick: Tick, answer: ProposedRules, read: Read) -> list[Group]:
-        """The groups of a model's answer; a group whose rule rewords a known one is marked with its id."""
-        proposed = cited(answer, len(read.candidates))
-        known = [rule for rule in read.known if not rule.is_retracted]
-        texts = [f"{rule.pattern} {rule.action}" for rule in proposed] + [
-            f"{rule.pattern} {rule.action}" for rule in known
-        ]
         stored = await asyncio.to_thread(vectors_of, self._views, tick, read.candidates)
+        texts = texts_of(answer, read.candidates, read.known)
         worded = None if stored is None else await self._embedded(tick, texts)
-        if stored is None or worded is None or worded.shape[1] != stored.shape[1]:
-            return proposed_groups(answer, read.candidates)
-        groups = proposed_groups(answer, read.candidates, (worded[: len(proposed)] @ stored.T).tolist())
-        same = worded[: len(proposed)] @ worded[len(proposed) :].T
-        at_pattern = {rule.pattern: at for at, rule in enumerate(proposed)}
-        return [
-            group
-            if group.same_as or not known or (row := same[at_pattern[group.pattern]]).max() < _SAME_RULE
-            else replace(group, same_as=known[int(row.argmax())].rule_id)
-            for group in groups
-        ]
+        return worded_groups(answer, read.candidates, read.known, stored, worded)
 
     async def _embedded(self, tick: Tick, texts: Sequence[str]) -> Floats | None:
         """Normalised vectors of texts by the workspace's active model; None if nothing here runs it."""

@@ -97,12 +97,12 @@ from .reads import (
     crews_of,
     effects_of,
     last_run_of,
+    learning_settings,
     lessons_of,
     looks_back_to,
     normalised_rows,
     procedures_of,
     proposals_of,
-    reviews_rules,
     rules_of,
     runs_of,
     searches_of,
@@ -741,15 +741,15 @@ class ConsolidateReactor(SweepReactor):
 
         async def consolidate(crew_id: str) -> CrewRun:
             async with turns:
-                result = await self._find(tick, crew_id, since_ms, searches, reviewed=reviewed)
+                result = await self._find(tick, crew_id, since_ms, searches, reviewed=reviewed, chats=chats)
                 await self._record(tick, crew_id, result)
                 return result
 
-        reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
+        reviewed, chats = await asyncio.to_thread(learning_settings, self._views, tick.workspace_id)
         logs = LogsFound() if reviewed else await self._consolidate_logs(tick, since_ms)
         since_ms = await asyncio.to_thread(looks_back_to, self._views, tick, since_ms)
         heard_ms = since_ms if tick.since_ms is not None else since_ms - PATIENCE_DAYS * DAY_MS
-        crews = await asyncio.to_thread(crews_of, self._views, tick, heard_ms)
+        crews = await asyncio.to_thread(crews_of, self._views, tick, heard_ms, chats=chats)
         results = await asyncio.gather(*map(consolidate, crews))
         counts = {
             "crews": len(results),
@@ -775,9 +775,9 @@ class ConsolidateReactor(SweepReactor):
         return logs
 
     async def _find(
-        self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search], *, reviewed: bool
+        self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search], *, reviewed: bool, chats: bool
     ) -> CrewRun:
-        read = await asyncio.to_thread(self._read, tick, crew_id, since_ms)
+        read = await asyncio.to_thread(self._read, tick, crew_id, since_ms, chats)
         groups, model, error = [], None, None
         if read.worthwhile and self._chat is not None:
             lessons = await asyncio.to_thread(lessons_of, self._views, tick, crew_id)
@@ -824,12 +824,12 @@ class ConsolidateReactor(SweepReactor):
     def _recurring(self, tick: Tick, candidates: Sequence[LearningEntry]) -> list[Group]:
         return recurring_groups(candidates, cosines_of(self._views, tick, candidates))
 
-    def _read(self, tick: Tick, crew_id: str, since_ms: int) -> Read:
+    def _read(self, tick: Tick, crew_id: str, since_ms: int, chats: bool) -> Read:  # of to_thread
         last_ms = None
         if tick.since_ms is None:
             last_ms = last_run_of(self._views, tick, crew_id)
             since_ms = min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS if last_ms is None else last_ms)
-        candidates = candidates_of(self._views, tick, crew_id, since_ms)
+        candidates = candidates_of(self._views, tick, crew_id, since_ms, chats=chats)
         new = [candidate for candidate in candidates if candidate.is_new]
         worthwhile = is_worthwhile(len(new), permanent=any(candidate.is_permanent for candidate in new))
         if not worthwhile and tick.since_ms is None and new:

@@ -436,6 +436,7 @@ def learned_of(
             None,
         )
         if same is not None:
+            members = [member for member in members if not _refutes(member, same, keys)]
             if not same.is_retracted and any(member.seq > same.last_seq for member in members):
                 confirmed.append(same.rule_id)
                 if same.runs and same.state != "contradicted":
@@ -489,7 +490,7 @@ def _is_known(rule: KnownRule, group: Group, keys: Keys) -> bool:
             bool(rule.action and group.action)
             and same_action(rule.action, group.action, keys, (rule.pattern, group.pattern))
         )
-        or (rule.action == group.action and same_action(rule.pattern, group.pattern, keys))
+        or (group.action in ("", rule.action) and same_action(rule.pattern, group.pattern, keys))
     )
 
 
@@ -505,7 +506,7 @@ def _confirmation(rule: KnownRule, members: Sequence[LearningEntry]) -> RuleChan
     days = {member.received_ms // DAY_MS for member in new} - {rule.seen_ms // DAY_MS}
     return RuleChanged(
         rule_id=rule.rule_id,
-        state="unhelpful" if rule.state == "unhelpful" else "confirmed",
+        state="unhelpful" if rule.state == "unhelpful" else "disputed" if rule.state == "disputed" else "confirmed",
         evidence=tuple(dict.fromkeys([*rule.evidence, *(member.entry_id for member in new)]))[-_EVIDENCE_KEPT:],
         days=rule.days + len(days),
         publishers=tuple(dict.fromkeys([*rule.publishers, *(member.publisher for member in members)]))[
@@ -521,33 +522,36 @@ def ended_of(
     known: Sequence[KnownRule],
     candidates: Sequence[LearningEntry],
     searches: Sequence[Search],
-    changed: Collection[str] = (),
+    changed: Mapping[str, RuleChanged] | None = None,
     effects: Mapping[str, RuleEffect] | None = None,
 ) -> tuple[RuleChanged, ...]:
-    """Rules that are refuted, unhelpful, or expired at the time of the run, and rules that are no longer unhelpful.
+    """Rules that are refuted, unhelpful, or expired at the time of the run, and rules that no longer are.
+
+    Reports that a remedy does not help no longer count if more publishers have named it again since, unless one is of a
+    person.
 
     Args:
         tick: The run.
         known: Rules and proposals that exist.
         candidates: The entries that the run reads.
         searches: Recorded searches of the last days.
-        changed: Rules that the run confirmed; they do not expire.
+        changed: The rules that the run confirmed, by id; they do not expire.
         effects: What became of the rules in prompts, by id.
     """
     keys = keys_by_word(Analyzer(Stemmer))
-    actions = [candidate for candidate in candidates if may_refute(candidate.action)]
+    changed = changed or {}
     found = []
-    for rule in known:
-        if not rule.runs or rule.is_retracted or rule.state == "contradicted":
+    for known_rule in known:
+        if not known_rule.runs or known_rule.is_retracted or known_rule.state == "contradicted":
             continue
-        mine = Saying("", rule.action)
+        rule = _changed(known_rule, changed.get(known_rule.rule_id))
         refuting = [
             candidate
-            for candidate in actions
-            if rule.action
-            and candidate.received_ms >= rule.learned_ms
-            and refuted(mine, [Saying(candidate.publisher, candidate.action)], keys)
+            for candidate in candidates
+            if candidate.received_ms >= rule.learned_ms and _refutes(candidate, rule, keys)
         ]
+        if refuting and _is_settled(rule, refuting, candidates, keys):
+            refuting = []
         about = {*rule.evidence, rule.rule_id}
         searched = max((search.ts_ms for search in searches if not about.isdisjoint(search.hits)), default=0)
         first = min((one.received_ms for one in candidates if one.entry_id in about), default=rule.learned_ms)
@@ -567,7 +571,7 @@ def ended_of(
             is_expired=is_expired,
             is_unhelpful=unhelpful,
         )
-        if state is None and rule.state == "unhelpful":
+        if state is None and (rule.state == "unhelpful" or (rule.state == "disputed" and rule.rule_id in changed)):
             state = "confirmed"
         if state is not None and state != rule.state:
             found.append(
@@ -585,6 +589,49 @@ def ended_of(
                 )
             )
     return tuple(found)
+
+
+def _changed(rule: KnownRule, change: RuleChanged | None) -> KnownRule:
+    """A rule after what the run recorded of it."""
+    if change is None:
+        return rule
+    return replace(
+        rule,
+        state=change.state,
+        evidence=change.evidence,
+        days=change.days,
+        publishers=change.publishers,
+        seen_ms=change.seen_ms,
+    )
+
+
+def _refutes(entry: LearningEntry, rule: KnownRule, keys: Keys) -> bool:
+    """Whether the action of an entry says that the action of a rule does not help."""
+    return (
+        bool(rule.action)
+        and may_refute(entry.action)
+        and bool(refuted(Saying("", rule.action), [Saying(entry.publisher, entry.action)], keys))
+    )
+
+
+def _is_settled(
+    rule: KnownRule, refuting: Sequence[LearningEntry], candidates: Sequence[LearningEntry], keys: Keys
+) -> bool:
+    """Whether more publishers named the action again than say that it does not help, all of them later."""
+    if any(_is_of_person(entry) for entry in refuting):
+        return False
+    last_ms = max(entry.received_ms for entry in refuting)
+    against = {entry.publisher for entry in refuting}
+    again = {
+        entry.publisher
+        for entry in candidates
+        if entry.received_ms > last_ms and entry.action and _is_same_remedy(rule.action, entry.action, keys)
+    }
+    return len(again - against) > len(against)
+
+
+def _is_same_remedy(action: str, other: str, keys: Keys) -> bool:
+    return action == other or same_action(action, other, keys)
 
 
 def _is_of_person(candidate: LearningEntry) -> bool:
@@ -797,7 +844,7 @@ class ConsolidateReactor(SweepReactor):
         procedures = await asyncio.to_thread(self._procedures, tick, crew_id, since_ms)
         effects = await asyncio.to_thread(effects_of, self._views, tick, crew_id, read.known)
         proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches, effects)
-        confirmed = {change.rule_id for change in learned.changes}
+        confirmed = {change.rule_id: change for change in learned.changes}
         ended = await asyncio.to_thread(ended_of, tick, read.known, read.candidates, searches, confirmed, effects)
         proven = replace(proven, skills=(*proven.skills, *procedures))
         return CrewRun(read, replace(learned, changes=(*learned.changes, *ended)), proven, model, error)

@@ -17,7 +17,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from math import inf
 from typing import ClassVar, Final, Unpack
 
@@ -62,6 +61,7 @@ from ...schemas.learning.consolidation import (
     is_skill,
     is_unhelpful,
     is_worthwhile,
+    keys_by_word,
     normalised,
     recurrences,
     score,
@@ -161,16 +161,6 @@ class NewRules:
     proposals: dict[str, RuleProposed]
     confirmed: tuple[str, ...]
     changes: tuple[RuleChanged, ...] = ()
-
-
-def keys_by_word(analyzer: Analyzer) -> Keys:
-    """The terms of a word, as in ``terms_of``."""
-
-    @cache
-    def keys(word: str) -> tuple[int, ...]:
-        return tuple(key for key in analyzer.keys_of([token for token in tokens_of(word) if token.isalpha()]) if key)
-
-    return keys
 
 
 def recurring_groups(

@@ -246,7 +246,7 @@ def _complete(words: Sequence[_Word]) -> tuple[str, int]:
         if not wording and rendered and _key(rendered[0]) in _JOINING:
             del rendered[0]
         if rendered and content > (GAP in rendered):
-            if not wording and clause[0] is not words[0]:
+            if not wording and words[0].text[:1].isupper():
                 rendered[0] = rendered[0][:1].upper() + rendered[0][1:]
             wording += rendered
             count += content
@@ -279,6 +279,10 @@ def _rendered(clause: Sequence[_Word], first: _Word) -> list[str]:
         while begin and _key(words[begin - 1].text) in _LEADING:
             begin -= 1
         del words[begin:]
+    numbers = next((at for at, word in enumerate(words) if _key(word.text) not in _LEADING), len(words))
+    after = next((at for at in range(numbers, len(words)) if words[at].is_kept or not _has_digit(words[at].text)), 0)
+    if numbers and after > numbers:
+        del words[:after]
     rendered: list[str] = []
     for word in words:
         if word.is_turned or not (word.is_kept or _may_vary(word.text, is_first=word is first)):

@@ -22,6 +22,7 @@ from ..models.rules import REMEMBERED
 from ..text.analyzer import Analyzer, fold, tokens_of
 from ..text.injection import finding_in
 from ..text.secrets import find_secrets
+from .agreement import Keys
 from .events import MemoryConsolidated, RuleLearned, RuleState
 from .lessons import FEEDBACK, is_negative
 
@@ -497,6 +498,16 @@ def terms_of(analyzer: Analyzer, text: str) -> frozenset[int]:
     """The terms of a text; words with digits are left out, because they identify a single occurrence."""
     words = [word for word in tokens_of(text) if word.isalpha()]
     return frozenset(key for key in analyzer.keys_of(words) if key)
+
+
+def keys_by_word(analyzer: Analyzer) -> Keys:
+    """The terms of a word, as in ``terms_of``."""
+
+    @cache
+    def keys(word: str) -> tuple[int, ...]:
+        return tuple(key for key in analyzer.keys_of([token for token in tokens_of(word) if token.isalpha()]) if key)
+
+    return keys
 
 
 def is_covered(terms: frozenset[int], by: frozenset[int]) -> bool:

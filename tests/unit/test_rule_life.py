@@ -134,13 +134,17 @@ def test_another_remedy_is_learned_after_the_first_was_contradicted() -> None:
 
 def after(rule: KnownRule, day: int, change: RuleChanged) -> KnownRule:
     """The rule as the views hold it after a change that was recorded on a day."""
-    seen = {
-        "evidence": change.evidence or rule.evidence,
-        "publishers": change.publishers or rule.publishers,
-        "days": change.days or rule.days,
-        "seen_ms": change.seen_ms or rule.seen_ms,
-    }
-    return replace(rule, state=change.state, changed_ms=at_day(day).due_ms, last_seq=at_day(day).seq, runs=2, **seen)
+    return replace(
+        rule,
+        state=change.state,
+        changed_ms=at_day(day).due_ms,
+        last_seq=at_day(day).seq,
+        runs=2,
+        evidence=change.evidence,
+        publishers=change.publishers,
+        days=change.days,
+        seen_ms=change.seen_ms,
+    )
 
 
 def test_a_rule_goes_through_every_state_within_half_a_year() -> None:

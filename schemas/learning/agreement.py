@@ -59,11 +59,20 @@ _LEADING: Final = frozenset({
     "les", "un", "une", "en", "el", "los", "las", "una", "por", "para", "con", "desde", "tras", "hasta", "del", "al",
 })  # fmt: skip
 """Prepositions and articles: they begin what may be left out at the end of a clause ("… at 04:10")."""
+_OF: Final = frozenset({"of", "von", "vom", "des", "de", "du", "del"})
+"""Prepositions whose noun a clause does not do without ("a night of frost")."""
+_TURNING: Final = frozenset({
+    "unless", "until", "if", "but", "or", "from", "to", "before", "after", "over", "under", "since",
+    "falls", "bis", "wenn", "aber", "oder", "sondern", "von", "nach", "vor", "seit", "gegen",
+    "si", "mais", "ou", "après", "avant", "depuis", "pero", "o", "desde", "tras", "hasta",
+})  # fmt: skip
+"""Words of both lists that change what a statement says; unlike the others, one author alone cannot add them."""
 _MOMENTS: Final = frozenset({
     "again", "today", "tonight", "yesterday", "tomorrow", "now", "twice", "wieder", "erneut", "heute", "gestern", "jetzt",
     "encore", "aujourd'hui", "hier", "maintenant", "hoy", "ayer", "ahora", "also", "too", "auch", "aussi", "también",
 })  # fmt: skip
 """Words about one occasion; a pattern is complete without them."""
+_LINKS: Final = (_JOINING | _LEADING) - _TURNING
 _COUNTS: Final = frozenset({
     "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "several", "some",
     "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "mehrere", "einige", "deux", "trois",
@@ -274,7 +283,8 @@ def _rendered(clause: Sequence[_Word], first: _Word) -> list[str]:
     words = list(clause)
     while words and not words[-1].is_kept:
         begin = next((at + 1 for at in range(len(words) - 1, -1, -1) if words[at].is_kept), 0)
-        if _key(words[begin].text) not in _LEADING and not (begin and _key(words[begin - 1].text) in _LEADING):
+        around = {_key(word.text) for word in words[max(0, begin - 1) : begin + 1]}
+        if not around & _LEADING or around & _OF:
             break
         while begin and _key(words[begin - 1].text) in _LEADING:
             begin -= 1
@@ -339,6 +349,18 @@ def _in_any_order(sayings: Sequence[Saying], keys: Keys) -> tuple[str, list[list
         and len(by) >= min(publishers, MIN_PUBLISHERS)
         and counts[term] >= (len(sayings) if isinstance(term, str) else max(2, len(sayings) / 2))
     }
+    by_turn: dict[str, set[str]] = defaultdict(set)
+    for saying in sayings:
+        for key in _words(saying.text) & _TURNING:
+            by_turn[key].add(saying.publisher)
+    turns = {
+        key for key, by in by_turn.items() if 2 * len(by) > publishers and len(by) >= min(publishers, MIN_PUBLISHERS)
+    }
+
+    def is_shared_word(word: str, terms: frozenset[int | str]) -> bool:
+        key = _key(word)
+        return key in _LINKS or (terms <= shared and (key not in _TURNING or key in turns))
+
     best, wording = 0.0, ""
     marked = []
     for words, terms in zip(split, of_text, strict=True):
@@ -346,12 +368,12 @@ def _in_any_order(sayings: Sequence[Saying], keys: Keys) -> tuple[str, list[list
         if (_NEGATION in terms) != (_NEGATION in shared) or len(kept_terms - {_NEGATION}) < MIN_WORDS:
             continue
         marked.append([
-            _Word(word, terms_ <= shared or _key(word) in _JOINING | _LEADING, is_content=bool(terms_ & shared))
+            _Word(word, is_shared_word(word, terms_), is_content=bool(terms_ & shared))
             for word, terms_ in words
         ])  # fmt: skip
         value = len(kept_terms) - 0.5 * len(terms - shared)
         if not wording or value > best:
-            best, wording = value, _with_gaps([(word, terms_, terms_ <= shared) for word, terms_ in words])
+            best, wording = value, _with_gaps([(word, terms_, is_shared_word(word, terms_)) for word, terms_ in words])
     return wording, marked
 
 

@@ -122,6 +122,9 @@ _SAME_EVIDENCE: Final = 0.5
 """Share of the smaller evidence from which two findings are the same."""
 _RESEMBLES: Final = 0.5
 """Share of the terms of a model's pattern that its evidence must have."""
+_NAMED: Final = 0.2
+"""Share of the terms of a model's rule, its action included, that its evidence must have however near it is: made-up rules
+about other things are near two random entries once in eighty times (600, MiniLM), and then have no word of theirs."""
 _NEAREST: Final = 0.9
 """Share of a crew's candidates that are less near to a model's rule than its evidence. Without shared words, a wrong entry
 passes once in ten; two of them once in a hundred."""
@@ -272,8 +275,10 @@ def proposed_groups(
         covered = frozenset[int]().union(*(said[at] & terms for at in kept))
         resembling = [cosines[at] for at in kept if at < len(cosines) and cosines[at] == cosines[at]]
         is_near = len(resembling) >= MIN_EVIDENCE and sum(resembling) >= nearest * len(resembling)
+        named = frozenset[int]().union(*(said[at] & of_rule for at in kept))
         if (
             len(kept) < MIN_EVIDENCE
+            or len(named) < _NAMED * len(of_rule)
             or not (len(covered) >= _RESEMBLES * len(terms) or is_near)
             or find_secrets(rule.pattern + rule.action)
         ):

@@ -12,6 +12,7 @@ from crew_journal.consumers.learning.reactor import (
     NewRules,
     ended_of,
     learned_of,
+    proposed_groups,
     recurring_groups,
     retirement_of,
     texts_of,
@@ -293,3 +294,12 @@ def test_failed_runs_negative_feedback_and_corrections_that_name_a_rule_are_harm
     how: str, kind: str, payload: dict[str, object], *, harm: bool
 ) -> None:
     assert is_harm(how, kind, payload) is harm
+
+
+def test_a_made_up_rule_does_not_count_however_near_its_vector_is() -> None:
+    entries = [said(day, by, FIX) for day, by in ((0, "agent:ada"), (2, "agent:bo"))]
+    words = {"action": "", "evidence": ["e1", "e2"], "confidence": 0.99}
+    made_up = ProposedRules.model_validate({"rules": [words | {"pattern": "The moon is made of cheese"}]})
+    assert proposed_groups(made_up, entries, [[0.9, 0.9]]) == []
+    free = ProposedRules.model_validate({"rules": [words | {"pattern": "An importer cannot go on without a lease"}]})
+    assert len(proposed_groups(free, entries, [[0.9, 0.9]])) == 1

@@ -79,12 +79,12 @@ class Caller:
 
     @property
     def actor(self) -> str:
-        """The ``actor_id`` of the caller's decisions: the id of the token."""
-        return self.principal.token_id
+        """The ``actor_id`` of the caller's decisions: the person who signed in, else the id of the token."""
+        return self.principal.actor
 
     @property
     def acts_as(self) -> tuple[ActorType, str]:
-        """Type and id of the actor: OWNER and ADMIN are users under the id of the token, others their agent."""
+        """Type and id of the actor: OWNER and ADMIN are users under name or id of the token, others their agent."""
         if self.administers:
             return ActorType.USER, self.actor
         return ActorType.AGENT, self.principal.agent_id or self.actor

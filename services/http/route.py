@@ -20,6 +20,7 @@ from ...schemas.core.ids import is_id
 from ...schemas.core.limits import MAX_BATCH_BYTES
 from ...schemas.core.principal import Principal
 from ...schemas.settings import BODIES_MB, HTTP_CONNECTIONS, TOKEN_REQUESTS, Settings
+from ..access.accounts import Accounts
 from ..access.tokens import TokenRegistry
 from ..budgets import SPENDER, Budgets
 from ..desk import RUN, Desk
@@ -88,6 +89,7 @@ class AppServices:
     tail: LiveTail
     desk: Desk
     tokens: TokenRegistry
+    accounts: Accounts
     status: NodeStatus
     operations: LongOperations
     models: EmbeddingModels

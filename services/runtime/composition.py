@@ -19,8 +19,9 @@ from ...schemas.core.operation import Operation
 from ...schemas.core.ports import ViewReader
 from ...schemas.settings import Settings
 from ...schemas.text.analyzer import Analyzer
-from ..access import tokens
+from ..access import accounts, tokens
 from ..access import use_cases as access
+from ..access.accounts import Accounts
 from ..access.tokens import TokenRegistry
 from ..access.use_cases import Agents
 from ..budgets import Budgets
@@ -136,6 +137,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     layered.ANSWERS,
     layered_facts.ANSWERS,
     tokens.ANSWERS,
+    accounts.ANSWERS,
     link.ANSWERS,
     letters.ANSWERS,
     erasures.ANSWERS,
@@ -344,6 +346,8 @@ async def make_services(
         limits: Bounds of HTTP.
     """
     node.put(TokenRegistry, tokens)
+    people = node.use(Accounts)
+    await people.prune()
     status = NodeStatus(
         node.views,
         parts,
@@ -363,6 +367,7 @@ async def make_services(
         tail=tail,
         desk=desk,
         tokens=tokens,
+        accounts=people,
         status=status,
         operations=operations,
         models=node.use(EmbeddingModels),

@@ -42,7 +42,7 @@ from ..chain.use_cases import ChainProofs
 from ..client.project import claim_journal, note_token
 from ..cluster.membership import live_nodes
 from ..cluster.routing import RoutedOwnership
-from ..data_dir import announce, lock, subject_key
+from ..data_dir import PASSWORDS_BYTES, PASSWORDS_FILE, announce, lock, small_file, subject_key
 from ..entries.live_tail import LiveTail
 from ..erasure.use_cases import Erasures
 from ..http.route import HttpLimits
@@ -350,7 +350,9 @@ class Runtime:
         context = replace(context, embed_unsettled=filling.unsettled)
         reactors = parts.keep("reactors", Reactors(context, filling, self._say))
         parts.show("ingest", ingest.figures)
-        operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now, node.subject_key))
+        hashes = partial(small_file, data_dir / PASSWORDS_FILE, PASSWORDS_BYTES)
+        copied = partial(backup_records, link.connect, utc_now, node.subject_key, hashes)
+        operations = views.operations(base.gap_watch, copied)
         stack.push_async_callback(operations.stop)
         erased = ErasedStream(client, views, operations, base.gap_watch, node.recall.indexes.cache)
         erasures = node.put(Erasures, Erasures(node, erased))

@@ -89,6 +89,7 @@ from ..relations import use_cases as relations
 from ..standing import use_cases as retractions
 from ..sweeps import use_cases as sweep_now
 from ..sweeps.scheduler import AfterRuns, Sweeps
+from ..telemetry import Telemetry
 from ..web.routes import web_routes
 from . import journal_side as link
 from .embedding import Embedding
@@ -331,6 +332,7 @@ async def make_services(
     about: Mapping[str, Any],
     budgets: Budgets,
     limits: HttpLimits,
+    telemetry: Telemetry | None = None,
 ) -> AppServices:
     """The services for HTTP and MCP: handlers of all operations, status, and tools.
 
@@ -344,6 +346,7 @@ async def make_services(
         about: Facts for ``status`` that do not change.
         budgets: The tokens' budgets.
         limits: Bounds of HTTP.
+        telemetry: Records spans; None if no receiver is configured.
     """
     node.put(TokenRegistry, tokens)
     people = node.use(Accounts)
@@ -358,6 +361,7 @@ async def make_services(
         clock=node.clock,
     )
     desk = desk_of(node)
+    desk.telemetry = telemetry
     client = node.writer.client
     noticed = await parts.begin("notices", node.use(Notices))
     history = FigureHistory(partial(_sampled, node, parts), node.settings.data_dir, lambda: node.clock().timestamp())
@@ -377,6 +381,7 @@ async def make_services(
         history=await parts.begin("history", history),
         budgets=budgets,
         limits=limits,
+        telemetry=telemetry,
     )
 
 

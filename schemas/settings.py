@@ -238,6 +238,14 @@ class NodeSettings(BaseModel, use_attribute_docstrings=True):
     http_hosts: str = ""
     """Host names that requests may use in the `Host` header, separated by commas, for example behind a proxy. IP
     addresses are always accepted."""
+    leaf: str | None = None
+    """URL of a hub with which this node exchanges entries and documents while it can be
+    reached ([leaves](cluster.md#a-laptop)).
+    """
+    leaf_token: str | None = Field(default=None, repr=False)
+    """Token of the hub; it decides what is sent and what is taken over."""
+    leaf_workspace: str = DEFAULT_WORKSPACE  # noqa: F405
+    """The workspace that is exchanged, on both sides."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged: `debug`, `info`, `warning` or `error`. Without this variable, the level on a
     terminal is `warning`.

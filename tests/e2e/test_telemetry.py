@@ -120,7 +120,7 @@ async def test_operations_are_spans_of_the_callers_trace_and_durations_without_t
         assert http.post("/v1/journal", json=entries).status_code == 201
         assert http.post("/v1/recall", json={"query": "x", "k": 0}).status_code == 400
         async with connected_to(up.facts["http"], http.headers["Authorization"].removeprefix("Bearer ")) as client:
-            meta = {"traceparent": f"00-{TRACE}-{'c' * 16}-01"}
+            meta: Any = {"traceparent": f"00-{TRACE}-{'c' * 16}-01"}
             await client.call_tool("recall", {"query": "where does the heron nest"}, meta=meta)
 
         searched = eventually(lambda: receiver.span("search_memory", **{"gen_ai.conversation.id": "run-7"}), "a search")
@@ -156,8 +156,8 @@ async def test_operations_are_spans_of_the_callers_trace_and_durations_without_t
         assert http.post("/v1/memory/health", json={"workspace_id": "acme"}).status_code == 200
         board_and_alerts_find_their_figures(http.get("/metrics").text)
         assert b"deployment.environment.name" in receiver.everything
-        for text in (b"heron", b"nests", b"note 1"):
-            assert text not in receiver.everything, "texts only on request"
+        for words in (b"heron", b"nests", b"note 1"):
+            assert words not in receiver.everything, "texts only on request"
 
 
 def board_and_alerts_find_their_figures(metrics: str) -> None:
@@ -178,7 +178,7 @@ async def test_texts_are_in_spans_on_request_and_without_credentials(
 ) -> None:
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     with receiving(monkeypatch) as receiver:
-        with Cli(tmp_path / "data").up(CREW_JOURNAL_OTEL_CONTENT="true") as up, asked(up) as http:
+        with Cli(tmp_path / "data", {"CREW_JOURNAL_OTEL_CONTENT": "true"}).up() as up, asked(up) as http:
             kept = http.post("/v1/memory/remember", json={"text": "the heron nests by the weir"}).json()
             query = f"where does the heron nest? my key is {SECRET}"
             answer = http.post("/v1/recall", json={"query": query, "min_seq": kept["seq"]})

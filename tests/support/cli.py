@@ -118,7 +118,7 @@ class Cli:
         )
 
     @contextmanager
-    def up(self, *argv: str, http: str = "127.0.0.1:0", **env: str) -> Iterator[Up]:
+    def up(self, *argv: str, http: str = "127.0.0.1:0") -> Iterator[Up]:
         """A running ``up``, ended with SIGTERM when the block is left unless it ended before."""
         self.data_dir.mkdir(exist_ok=True)
         log = self.data_dir / "up.log"
@@ -131,7 +131,7 @@ class Cli:
                 stdout=subprocess.PIPE,
                 stderr=err,
                 text=True,
-                env=environment(**env),
+                env=environment(**self.env),
             )
         try:
             assert process.stdout is not None

@@ -115,7 +115,8 @@ async def append(request: Request, principal: Principal) -> Response:
     if services.telemetry is None:
         receipts = await append_submitted(services.journal, principal, submitted)
     else:
-        fields = submitted if isinstance(submitted, dict) else {}
+        first = submitted[0] if isinstance(submitted, list) and submitted else submitted
+        fields = first if isinstance(first, dict) else {}
         with services.telemetry.operation(APPEND, principal, fields, RUN.get()) as observe:
             receipts = await append_submitted(services.journal, principal, submitted)
             observe(AppendAnswer.model_validate({"entries": receipts}))

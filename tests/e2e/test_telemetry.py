@@ -140,6 +140,7 @@ async def test_operations_are_spans_of_the_callers_trace_and_durations_without_t
         assert told(created)["crew_journal.seq"] == kept["seq"]
         appended = eventually(lambda: receiver.span("create_memory", **{"crew_journal.operation": APPEND}), "appends")
         assert told(appended)["gen_ai.memory.record.count"] == 3
+        assert told(appended)["gen_ai.memory.store.id"] == "acme"
         refused = eventually(lambda: receiver.span("search_memory", **{"error.type": "InvalidQuery"}), "the refusal")
         assert refused.status.code == 2
         tool = eventually(lambda: receiver.span("tools/call recall"), "the SDK's span of the tool")

@@ -1440,8 +1440,7 @@ class Operations:
     def sessions(
         self,
     ) -> SessionsAnswer:
-        """List the sessions of pages: your own, and for OWNER all of the workspace.
-        """
+        """List the sessions of pages: your own, and for OWNER all of the workspace."""
         from ...schemas.access.operations import SESSIONS
 
         return self._operate(SESSIONS, locals())
@@ -1462,8 +1461,7 @@ class Operations:
     def broker(
         self,
     ) -> BrokerAnswer:
-        """Show the broker's address for reactors in other processes; the answer holds the service's password.
-        """
+        """Show the broker's address for reactors in other processes; the answer holds the service's password."""
         from ...schemas.access.operations import BROKER
 
         return self._operate(BROKER, locals())
@@ -1715,7 +1713,21 @@ class Operations:
         salience_weights: Mapping[str, Any] | None = None,
         expectations: Mapping[str, Any] | None = None,
         episodic_ttl_hours: float | None = None,
-        reset: Sequence[Literal["cost_nudge_usd", "embed_chat", "palace_ingest", "evidence_floor", "review_rules", "context_budget_tokens", "context_system_tokens", "remembered_tokens", "salience_weights", "expectations", "episodic_ttl_hours"]] = (),
+        reset: Sequence[
+            Literal[
+                "cost_nudge_usd",
+                "embed_chat",
+                "palace_ingest",
+                "evidence_floor",
+                "review_rules",
+                "context_budget_tokens",
+                "context_system_tokens",
+                "remembered_tokens",
+                "salience_weights",
+                "expectations",
+                "episodic_ttl_hours",
+            ]
+        ] = (),
         workspace_id: str | None = None,
     ) -> WorkspaceSettingsAnswer:
         """Change the given settings of a workspace.
@@ -3166,7 +3178,8 @@ class Operations:
         self,
         user: str,
         *,
-        key: Literal["role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"] | None = None,
+        key: Literal["role", "owns", "constraint", "process", "prefers", "tooling", "timezone", "language", "contact"]
+        | None = None,
         workspace_id: str | None = None,
     ) -> OperatorChangedAnswer:
         """Forget one key of a person, or all, in their model and in every card.
@@ -3775,7 +3788,8 @@ class Operations:
         agent_id: str | None = None,
         crew_id: str | None = None,
         scope: Literal["own", "crew_shared", "workspace"] | None = None,
-        kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules", "lessons", "people", "relations"]] | None = None,
+        kinds: Sequence[Literal["entries", "documents", "drawers", "facts", "rules", "lessons", "people", "relations"]]
+        | None = None,
         limit: int = 1000,
         min_seq: int | None = None,
         workspace_id: str | None = None,

@@ -231,7 +231,8 @@ async def _exchange(settings: Settings, there: Target) -> None:
     """Exchange entries and documents with the hub until cancelled."""
     from .leaf import STATE_FILE, Leaf
 
-    assert settings.leaf is not None and settings.leaf_token is not None
+    assert settings.leaf is not None
+    assert settings.leaf_token is not None
     hub = Target(settings.leaf, settings.leaf_token, None)
     async with async_client(there) as here, async_client(hub) as away:
         leaf = Leaf(here, away, settings.data_dir / STATE_FILE, settings.leaf, settings.leaf_workspace)

@@ -125,7 +125,7 @@ async def run(quick: bool, folder: Path) -> Report:
         )
         registry, kept = Registry(store), PromptDocuments(store)
         search = DocumentSearch(recall.cache, recall.queries, analyzer=analyzer, memory_on=_is_on)
-        unknown = lambda _caller, user, _agent, _session, _seq: Opener(user, user)  # noqa: E731
+        unknown = lambda _caller, user, _agent, _session: Opener(user, user)  # noqa: E731
         blocks = MemoryBlocks(store, registry, kept, search, unknown, clock=lambda: datetime.now(UTC))
         principal = Principal(token_id="t", role=Role.AGENT, workspace_id=workspace, agent_id="ada", crew_id="core")
         caller = Caller.of(principal)

@@ -6,6 +6,7 @@ Rounds of both alternate, so that a disturbance of the machine hits both, and th
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import httpx
 import orjson
@@ -20,14 +22,19 @@ from nats.aio.client import Client
 from support.processes import Stack
 
 from bench.corpus import Corpus
-from bench.figures import Report, at_least, median
+from bench.figures import Report, at_least, at_most, median
 from bench.journals import OWNER, open_broker, ready_made
 from bench.raw_nats import RawWriter
+from crew_journal.consumers.feed.replay import replay
+from crew_journal.schemas.chain.checkpoint import Checkpoint, signed
+from crew_journal.schemas.chain.events import SEALED_AT_MOST, ChainSealed
+from crew_journal.schemas.chain.tree import Leaves, Tree
 from crew_journal.schemas.core.ports import Identity
+from crew_journal.services.journal import publishing
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.config import Durability
-from crew_journal.services.journal.broker.connection import connect
-from crew_journal.services.journal.broker.streams import DeclaredStreams
+from crew_journal.services.journal.broker.connection import connect, encode_publish
+from crew_journal.services.journal.broker.streams import DeclaredStreams, stream_head
 from crew_journal.services.journal.intake.append import Journal
 from crew_journal.services.journal.publishing import Writer
 
@@ -38,6 +45,10 @@ HTTP_CONNECTIONS: Final = 4
 RATIO_TARGET: Final = 0.6
 ATOMIC_TARGET: Final = 8_000
 HTTP_TARGET: Final = 5_000
+LOG_TARGET: Final = 0.95
+SEAL_TARGET_US: Final = 3.0
+SEALED: Final = 20_000
+"""Stored messages that are sealed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +164,59 @@ async def _compare(
     report.figure("journal writer / bare writer of 1,024 in flight, ids given", median(wider), "ratio")
 
 
+def _unsalted(subject: str, reply: str, headers: bytes, body: bytes) -> bytes:
+    """The command that publishes a message without a salt, as before the log."""
+    size = len(headers)
+    return b"".join((f"HPUB {subject} {reply} {size} {size + len(body)}\r\n".encode(), headers, body, b"\r\n"))
+
+
+async def _log(report: Report, client: Client, broker: ManagedBroker, streams: DeclaredStreams, sizes: Sizes) -> None:
+    """What the transparency log costs: the salts of appends, and the CPU of sealing what was stored."""
+    ratios, costs, count = [], [], sizes.interval // 8
+    async with our_journal(broker, streams, group=False) as journal:
+        for number in range(8 * sizes.rounds):
+            rates, cpu = {}, {}
+            for salted in (True, False) if number % 2 else (False, True):  # the second of two rounds may be faster
+                submissions = _submissions(Corpus(count, seed=400 + number, prefix=f"log{salted}"))
+                with patch.object(publishing, "encode_publish", encode_publish if salted else _unsalted):
+                    began = time.process_time()
+                    rates[salted] = count / await append_all(journal, submissions)
+                    cpu[salted] = time.process_time() - began
+            ratios.append(rates[True] / rates[False])
+            costs.append(cpu[False] / cpu[True])
+    report.figure(
+        "appends with the log / without it, interval",
+        median(ratios),
+        "ratio",
+        at_least(LOG_TARGET),
+        f"median of {len(ratios)} rounds in turns, {min(ratios):.2f} to {max(ratios):.2f}",
+    )
+    report.figure("the same by CPU of the service", median(costs), "ratio", at_least(LOG_TARGET))
+    reader = await connect(broker.url, broker.user, broker.password, "bench")
+    head = await stream_head(client)
+    stored = [message async for messages in replay(reader, max(1, head - SEALED), head) for message in messages]
+    await reader.close()
+    leaves, tree, used = Leaves(salted=True), Tree(), []
+    for start in range(0, len(stored), SEALED_AT_MOST):
+        some = stored[start : start + SEALED_AT_MOST]
+        began = time.process_time()
+        made = [leaves.leaf(message.subject, message.headers, message.data) for message in some]
+        for leaf in made:
+            tree.add(leaf)
+        ChainSealed(
+            first_seq=start + 1,
+            last_seq=tree.size,
+            leaves=base64.b64encode(b"".join(made)).decode(),
+            peaks=tuple(peak.hex() for peak in tree.peaks),
+            salted=True,
+            checkpoint=signed(Checkpoint(tree.size, tree.root()), bytes(32)),
+        ).model_dump_json()
+        used.append((time.process_time() - began) / len(some) * 1e6)
+    report.figure(
+        "CPU of sealing", median(used), "µs/message", at_most(SEAL_TARGET_US), f"{len(stored):,} stored messages"
+    )
+
+
 async def _durable(
     report: Report, client: Client, broker: ManagedBroker, streams: DeclaredStreams, sizes: Sizes
 ) -> None:
@@ -236,5 +300,7 @@ async def run(quick: bool, folder: Path) -> Report:
         async with open_broker(folder / durability, durability) as (broker, client, streams):
             measure = _compare if durability == "interval" else _durable
             await measure(report, client, broker, streams, sizes)
+            if durability == "interval":
+                await _log(report, client, broker, streams, sizes)
     await _http(report, folder, sizes.http)
     return report

@@ -129,8 +129,8 @@ class Moment(Protocol):
         ...
 
 
-Past = Callable[[str], AbstractAsyncContextManager[Moment]]
-"""Opens the views as of a sequence or a time."""
+Past = Callable[[str, str], AbstractAsyncContextManager[Moment]]
+"""Opens the views as of a sequence or a time; takes also the name of its field, for errors."""
 
 
 class Desk:
@@ -194,12 +194,14 @@ class Desk:
         check_access(operation.access, principal)
         request = parse(operation, raw)
         caller = Caller.of(principal, getattr(request, "workspace_id", None))
-        if self.past is not None and operation.past and (as_of := getattr(request, "as_of", None)) is not None:
-            now = {name: value for name, value in raw.items() if name not in ("as_of", "min_seq")}
+        if self.past is not None and (field := operation.past) and (moment := getattr(request, field)) is not None:
+            then = {name: value for name, value in raw.items() if name not in (field, "min_seq")}
             if self._require_journal is not None:
-                self._require_journal(caller.workspace_id, "as_of")
-            async with self.past(as_of) as moment:
-                return await moment.desk.run(operation, principal, now)
+                self._require_journal(caller.workspace_id, field)
+            if min_seq := getattr(request, "min_seq", None):
+                await self._views.wait_for(min_seq, self._wait_s)
+            async with self.past(moment, field) as past:
+                return await past.desk.run(operation, principal, then)
         if operation.effect is Effect.READS or operation.decided == "anywhere" or self._ownership is ALONE:
             return await self._answer(operation, caller, request)
 

@@ -104,7 +104,7 @@ class PastMoments:
     """The past of a node, for use-cases that compare moments; a past node has none.
 
     Attributes:
-        at: Opens the views as of a sequence or a time, and keeps them for a while.
+        at: Opens the views as of a sequence or a time, and keeps them for a while; takes also the name of its field.
         sequence_of: The sequence that a sequence or time stands for; takes also the name of its field, for errors.
         walk: Opens a view before the first message; takes a workspace, and names of messages in it that are left out
             with all that was made of them.

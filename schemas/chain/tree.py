@@ -22,8 +22,12 @@ A hash of their content would stay after an erasure and could confirm a guess.
 """
 EMPTY_ROOT: Final = hashlib.sha256(b"").digest()
 _FIRST_LINE: Final = b"NATS/1.0\r\n"
-_SALT_CHARS: Final = 60
-"""The service writes the salt's line last, so it is looked for there first."""
+_HEX: Final = b"0123456789abcdef"
+_SALT_LINE: Final = f"\r\n{h.SALT}: ".encode()
+_BLOCK_END: Final = len(b"\r\n\r\n")
+_HEX_END: Final = 32 + _BLOCK_END
+_SALT_END: Final = len(_SALT_LINE) + _HEX_END
+"""Bytes from the end of a block that ends with the salt's line."""
 _SALT: Final = re.compile(rf"\r\n{h.SALT}: ([0-9a-f]{{32}})\r\n".encode())
 
 
@@ -43,8 +47,18 @@ def leaf_data(subject: str, headers: Mapping[str, str] | None, body: bytes) -> b
     which no subject holds, and end with the first empty line.
     """
     block = header_block(headers)
-    salt = _SALT.search(block, max(0, len(block) - _SALT_CHARS)) or _SALT.search(block)
-    return None if salt is None else b"".join((bytes.fromhex(salt[1].decode()), subject.encode(), block, body))
+    salt = _salt_of(block)
+    return None if salt is None else b"".join((salt, subject.encode(), block, body))
+
+
+def _salt_of(block: bytes) -> bytes | None:
+    """The salt in a header block, 16 bytes; the service writes its line last, so it is looked for there first."""
+    if block[-_SALT_END:-_HEX_END] == _SALT_LINE:
+        text = block[-_HEX_END:-_BLOCK_END]
+        if not text.translate(None, _HEX):
+            return bytes.fromhex(text.decode())
+    found = _SALT.search(block)
+    return None if found is None else bytes.fromhex(found[1].decode())
 
 
 def leaf_hash(data: bytes) -> bytes:
@@ -69,13 +83,14 @@ class Leaves:
 
     def leaf(self, subject: str, headers: Mapping[str, str] | None, body: bytes) -> bytes:
         """The leaf of the next message, 32 bytes."""
-        data = leaf_data(subject, headers, body)
-        if data is not None:
+        block = header_block(headers)
+        salt = _salt_of(block)
+        if salt is not None:
             self.salted = True
-            return leaf_hash(data)
+            return hashlib.sha256(b"".join((b"\x00", salt, subject.encode(), block, body))).digest()  # as ``leaf_hash``
         if not self.salted:
             return UNSALTED
-        return leaf_hash(b"".join((subject.encode(), header_block(headers), body)))  # published by somebody else
+        return leaf_hash(b"".join((subject.encode(), block, body)))  # published by somebody else
 
 
 class Tree:

@@ -549,9 +549,7 @@ class MemoryBlockRequest(Request):
     session: Id | None = Field(
         default=None, description="The session (trace_id): shows that the opener opened it with the agent."
     )
-    as_of: Annotated[StrictInt, Field(ge=1)] | None = Field(
-        default=None, description="Any sequence: the block as it was right after this sequence."
-    )
+    as_of: AsOf = None
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 

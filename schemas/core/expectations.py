@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from .entry import Id
 from .limits import RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
+from .operation import Moment
 
 MOST_EXPECTATIONS: Final = 200
 """Expectations of a workspace: each is a recall of a few milliseconds before an activation."""
@@ -30,6 +31,7 @@ class Expectation(BaseModel):
         kinds: Kinds of memory; all if absent.
         mode: ``search`` or ``inject``.
         k: Number of hits.
+        as_of: The moment of which the recall is asked; now if absent.
         must_contain: Each of these occurs in the text of a hit, or is the key of one (``<owner>/<file>``, a drawer's
             ``wing/room``, a fact's ``subject predicate``).
         must_not_contain: None of these does.
@@ -44,6 +46,7 @@ class Expectation(BaseModel):
     kinds: tuple[str, ...] | None = Field(default=None, min_length=1, max_length=32)
     mode: Literal["search", "inject"] = "inject"
     k: int = Field(default=RECALL_K_DEFAULT, ge=1, le=RECALL_K_MAX)
+    as_of: Moment | None = None
     must_contain: tuple[_Words, ...] = Field(default=(), max_length=50)
     must_not_contain: tuple[_Words, ...] = Field(default=(), max_length=50)
     must_be_silent: bool = False

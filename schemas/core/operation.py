@@ -12,6 +12,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError, model_validator
+from pydantic.config import JsonDict
 
 from .entry import WorkspaceId, problems_of
 from .errors import FieldProblem
@@ -112,13 +113,14 @@ _AS_OF: Final = (
     "Answer as of this sequence or this time: from the journal up to there, without what was erased since. Rights are those "
     "of now."
 )
+MOMENT_HINT: Final[JsonDict] = {"x-fix": 'send a sequence as text, such as "1234", or a time like 2026-11-21T09:30:00Z'}
 Moment = Annotated[
     str,
     BeforeValidator(_digits),
     Field(
         min_length=1,
         max_length=40,
-        json_schema_extra={"x-fix": 'send a sequence as text, such as "1234", or a time like 2026-11-21T09:30:00Z'},
+        json_schema_extra=MOMENT_HINT,
     ),
 ]
 """A sequence as text, or an RFC 3339 time."""
@@ -126,10 +128,10 @@ AsOf = Annotated[
     Annotated[str, BeforeValidator(_digits), Field(min_length=1, max_length=40)] | None,
     Field(
         description=_AS_OF,
-        json_schema_extra={"x-fix": 'send a sequence as text, such as "1234", or a time like 2026-11-21T09:30:00Z'},
+        json_schema_extra=MOMENT_HINT,
     ),
 ]
-"""Field ``as_of`` of a request."""
+"""Field ``as_of`` of a request; ``as_of_seq`` where ``as_of`` is the date on which a fact held."""
 
 Visible = Annotated[
     bool,
@@ -179,10 +181,10 @@ class Operation(Generic[Q, A]):
     decided: Literal["workspace", "node", "anywhere"] = "workspace"
 
     @property
-    def past(self) -> bool:
-        """Whether it answers as of a past moment by the views of that moment: the field ``as_of`` is an ``AsOf``."""
-        field = self.request.model_fields.get("as_of")
-        return field is not None and field.description == _AS_OF
+    def past(self) -> str | None:
+        """Name of the field that holds the past moment whose views answer, an ``AsOf``; None if there is none."""
+        fields = self.request.model_fields.items()
+        return next((name for name, field in fields if field.description == _AS_OF), None)
 
     @property
     def method(self) -> str:

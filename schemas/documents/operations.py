@@ -76,9 +76,7 @@ class ReadDocumentRequest(DocumentRequest):
     version: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="Sequence of a write: the document as it was after that write."
     )
-    as_of: Annotated[StrictInt, Field(ge=1)] | None = Field(
-        default=None, description="Any sequence: the document as it was right after this sequence."
-    )
+    as_of: AsOf = None
 
 
 class WriteDocumentRequest(DocumentRequest):

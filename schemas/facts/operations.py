@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from pydantic.config import JsonDict
 
 from ..core.entry import Id
-from ..core.operation import MAX_SEQ, Access, Answer, Effect, MinSeq, Operation, Request, Visible, Workspace
+from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Visible, Workspace
 from .events import MAX_ALIASES, MAX_NAME, MAX_REASON, MAX_REFERENCE
 from .names import DATE_FIX, normal_date
 from .tables import FACTS_PROJECTION
@@ -32,8 +32,6 @@ def _direction(value: object) -> object:
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_stripped_name)]
 DATE_HINT: Final[JsonDict] = {"x-fix": DATE_FIX}
 Day = Annotated[str, AfterValidator(normal_date)] | None
-AsOfSeq = Annotated[StrictInt, Field(ge=1, le=MAX_SEQ)] | None
-_AS_OF_SEQ: Final = "Show the graph as it was known right after this sequence of the journal."
 
 
 class KgAddRequest(Request):
@@ -79,7 +77,7 @@ class KgQueryRequest(Request):
         default="both",
         description="Facts in which the entity is subject, object, or either; any other word means both.",
     )
-    as_of_seq: AsOfSeq = Field(default=None, description=_AS_OF_SEQ)
+    as_of_seq: AsOf = None
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
@@ -108,7 +106,7 @@ class KgTimelineRequest(Request):
     entity: str | None = Field(
         default=None, min_length=1, max_length=MAX_NAME, description="Name of an entity; all if absent."
     )
-    as_of_seq: AsOfSeq = Field(default=None, description=_AS_OF_SEQ)
+    as_of_seq: AsOf = None
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 
@@ -116,7 +114,7 @@ class KgTimelineRequest(Request):
 class KgStatsRequest(Request):
     """Count the entities and facts of the knowledge graph."""
 
-    as_of_seq: AsOfSeq = Field(default=None, description=_AS_OF_SEQ)
+    as_of_seq: AsOf = None
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 

@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool
 
 from ..core.entry import Id
 from ..core.limits import RECALL_K_MAX
-from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Moment, Operation, Request, Workspace
+from ..core.operation import MOMENT_HINT, Access, Answer, AsOf, Effect, MinSeq, Moment, Operation, Request, Workspace
 from ..documents.tables import DOCUMENTS_PROJECTION
 from ..entries.tables import ENTRIES_PROJECTION
 from ..recall.events import HIT_ID_CHARS
@@ -200,7 +200,8 @@ class ChangedHit(Answer):
     ``why``: ``erased``, ``archived``, ``retracted``, ``superseded``, ``contradicted``, ``corrected``, ``ended``,
     ``deleted``, ``stale``, ``newer`` (written after the receipt), ``model`` (other or missing embedding model),
     ``displaced`` (newer memories took its place), ``moved`` (others went or came), or ``ranking`` (priorities,
-    importance or relations changed). ``by`` is the memory that replaces or contradicts it.
+    importance or relations changed). ``by`` is the memory that replaces or contradicts it, or the erasure that took what
+    ranked the hit.
     """
 
     id: str
@@ -306,7 +307,9 @@ class DiffRequest(Request):
     since: Annotated[
         Moment, Field(description="The earlier moment, a sequence or a time; `0` is before the first message.")
     ]
-    until: Moment | None = Field(default=None, description="The later moment; now if absent.")
+    until: Moment | None = Field(
+        default=None, description="The later moment; now if absent.", json_schema_extra=MOMENT_HINT
+    )
     agent_id: Id | None = Field(default=None, description="The agent; only for OWNER and ADMIN.")
     crew_id: Id | None = Field(default=None, description="The crew; only for OWNER and ADMIN.")
     scope: Literal["own", "crew_shared", "workspace"] | None = Field(default=None, description=_SCOPE)
@@ -404,7 +407,9 @@ class BisectRequest(Request):
         description="A text of the hit instead of its id; case does not count.",
     )
     since: Annotated[Moment, Field(description="The moment before, a sequence or a time.")]
-    until: Moment | None = Field(default=None, description="The moment after; now if absent.")
+    until: Moment | None = Field(
+        default=None, description="The moment after; now if absent.", json_schema_extra=MOMENT_HINT
+    )
     k: int = Field(default=10, ge=1, le=RECALL_K_MAX, description="Number of hits.")
     agent_id: Id | None = Field(default=None, description="The agent; only for OWNER and ADMIN.")
     crew_id: Id | None = Field(default=None, description="The crew; only for OWNER and ADMIN.")

@@ -6,6 +6,7 @@ Invariant: the node decides, by the same rule as before an activation; this comm
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Final
 from xml.etree import ElementTree as ET
@@ -29,7 +30,7 @@ _NEWEST: Final = 500
 def run_expectations(
     file: Annotated[
         Path | None,
-        Argument(metavar="FILE", exists=True, dir_okay=False, help="expect.yaml; the stored ones if absent."),
+        Argument(metavar="[FILE]", exists=True, dir_okay=False, help="expect.yaml; the stored ones if absent."),
     ] = None,
     from_receipts: Annotated[
         bool, Option("--from-receipts", help="Print expectations made of receipts whose hits were reported as used.")
@@ -50,7 +51,7 @@ def run_expectations(
 ) -> int | None:
     """Run expectations: recalls with what they must and must not return. Exit code 1 if one is not met.
 
-    FILE maps names to expectations: query, scope, agent_id, crew_id, kinds, mode (inject by default), k, and
+    FILE maps names to expectations: query, scope, agent_id, crew_id, kinds, mode (inject by default), k, as_of, and
     must_contain, must_not_contain or must_be_silent. Words are compared without case; ids are not compared. Runs on the
     node, or on the data directory if no node runs.
     """
@@ -89,7 +90,14 @@ def _read(file: Path) -> dict[str, Any]:
         raise InvalidQuery(f"{file.name} cannot be read: {error}", hint="send YAML in UTF-8", field="file") from None
     if not isinstance(parsed, dict) or not all(isinstance(name, str) for name in parsed):
         raise InvalidQuery(f"{file.name} must map names to expectations", hint="see docs/why.md", field="file")
-    return parsed
+    return {name: _without_times(one) for name, one in parsed.items()}
+
+
+def _without_times(expectation: Any) -> Any:
+    """An expectation with texts in the place of what YAML reads as a time."""
+    if not isinstance(expectation, dict):
+        return expectation
+    return {name: one.isoformat() if isinstance(one, date) else one for name, one in expectation.items()}
 
 
 def _yaml(expectations: Mapping[str, Any]) -> str:

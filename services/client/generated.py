@@ -492,7 +492,7 @@ class Operations:
         min_seq: int | None = None,
         workspace_id: str | None = None,
         version: int | None = None,
-        as_of: int | None = None,
+        as_of: str | None = None,
     ) -> DocumentAnswer:
         """Read a memory document.
 
@@ -510,7 +510,8 @@ class Operations:
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
             version: Sequence of a write: the document as it was after that write.
-            as_of: Any sequence: the document as it was right after this sequence.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
         """
         from ...schemas.documents.operations import DOCUMENT_READ
 
@@ -1867,7 +1868,7 @@ class Operations:
         query: str | None = None,
         opener: str | None = None,
         session: str | None = None,
-        as_of: int | None = None,
+        as_of: str | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> MemoryBlockAnswer:
@@ -1887,7 +1888,8 @@ class Operations:
             opener: The person who opened the session; the block contains their operator model and peer card if
                 the token speaks for the person, or the session was opened by the person.
             session: The session (trace_id): shows that the opener opened it with the agent.
-            as_of: Any sequence: the block as it was right after this sequence.
+            as_of: Answer as of this sequence or this time: from the journal up to there, without what was erased
+                since. Rights are those of now.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
@@ -2140,7 +2142,7 @@ class Operations:
         *,
         as_of: str | None = None,
         direction: Literal["outgoing", "incoming", "both"] = "both",
-        as_of_seq: int | None = None,
+        as_of_seq: str | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> KgQueryAnswer:
@@ -2152,7 +2154,8 @@ class Operations:
             entity: Name of the entity, an alias, or, with an embedding model, a description.
             as_of: Only facts that held then; both ends included.
             direction: Facts in which the entity is subject, object, or either; any other word means both.
-            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            as_of_seq: Answer as of this sequence or this time: from the journal up to there, without what was
+                erased since. Rights are those of now.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
@@ -2193,7 +2196,7 @@ class Operations:
         self,
         *,
         entity: str | None = None,
-        as_of_seq: int | None = None,
+        as_of_seq: str | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> KgTimelineAnswer:
@@ -2201,7 +2204,8 @@ class Operations:
 
         Args:
             entity: Name of an entity; all if absent.
-            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            as_of_seq: Answer as of this sequence or this time: from the journal up to there, without what was
+                erased since. Rights are those of now.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
@@ -2212,14 +2216,15 @@ class Operations:
     def kg_stats(
         self,
         *,
-        as_of_seq: int | None = None,
+        as_of_seq: str | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> KgStatsAnswer:
         """Count the entities and facts of the knowledge graph.
 
         Args:
-            as_of_seq: Show the graph as it was known right after this sequence of the journal.
+            as_of_seq: Answer as of this sequence or this time: from the journal up to there, without what was
+                erased since. Rights are those of now.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """

@@ -53,8 +53,8 @@ from ...schemas.standing.operations import State
 from ...schemas.standing.tables import IMPORTANCE, RETRACTIONS, SUPERSESSIONS
 from ..desk import Caller
 from ..documents.addressing import SearchedOwners, check_own
-from ..documents.learned import NOW, CrewLearning, Opener, PromptLearning
-from ..documents.owned import OwnedDocuments, Past
+from ..documents.learned import CrewLearning, Opener, PromptLearning
+from ..documents.owned import OwnedDocuments
 from ..documents.search import DocumentSearch, RecordSearch, no_record
 from ..entries.rows import JOURNAL_SOURCE, SELECT_LIST, StoredEntry, add_marks
 from ..kept import KeptValues, changes_of, in_thread
@@ -231,7 +231,7 @@ KEPT_MOST: Final = 1_000
 """Agents whose notes are kept, some 10 KB each."""
 _standings_changed: Final = changes_of((RETRACTIONS, SUPERSESSIONS))
 _SELECT: Final = f"""SELECT {SELECT_LIST} FROM {JOURNAL_SOURCE} WHERE workspace_id = $workspace
-        AND entry_type = '{REMEMBERED}' AND mission_id IS NULL AND seq <= $seq
+        AND entry_type = '{REMEMBERED}' AND mission_id IS NULL
         AND (agent_id = $agent OR crew_id = $crew AND (agent_id IS NULL OR list_contains($leads::VARCHAR[], agent_id)))
     ORDER BY seq DESC LIMIT {READ_MOST}"""
 _USES: Final = f"""SELECT entry_id, reference_count FROM {IMPORTANCE}
@@ -269,9 +269,8 @@ class RememberedNotes:
         crew_id: str | None,
         leads: frozenset[str],
         tokens: int | None,
-        seq: int | None,
     ) -> NoteLines:
-        """The notes for a block, right after ``seq`` or now. How often one was used is known for now only.
+        """The notes for a block.
 
         Args:
             workspace_id: The workspace.
@@ -279,18 +278,17 @@ class RememberedNotes:
             crew_id: Its crew.
             leads: The agents of the crew whose notes it gets, too.
             tokens: Budget with the frame; that of the workspace if None.
-            seq: A sequence, or None.
         """
         budget = await self._tokens.of(workspace_id) if tokens is None else tokens
         budget -= REMEMBERED_FRAME_TOKENS
         if budget <= 0:
             return NoteLines("")
         key = _Key(workspace_id, agent_id, crew_id, leads)
-        notes = await (self._notes.of(key) if seq is None else asyncio.to_thread(self._read, key, seq))
+        notes = await self._notes.of(key)
         if not notes:
             return NoteLines("")
         note_lines = await asyncio.to_thread(notes_text, notes, agent_id, budget)
-        if note_lines.omitted and seq is None:
+        if note_lines.omitted:
             notes = await asyncio.to_thread(self._with_uses, workspace_id, notes)
             note_lines = await asyncio.to_thread(notes_text, notes, agent_id, budget)
         return note_lines
@@ -299,11 +297,11 @@ class RememberedNotes:
         tokens = read_workspace_settings(self._views, workspace_id).remembered_tokens
         return TOKENS_DEFAULT if tokens is None else tokens
 
-    def _read(self, key: _Key, seq: int | None = None) -> list[Note]:
+    def _read(self, key: _Key) -> list[Note]:
         params: dict[str, Any] = {"workspace": key.workspace_id, "agent": key.agent_id, "crew": key.crew_id}
-        params |= {"leads": sorted(key.leads), "seq": NOW if seq is None else seq}
+        params |= {"leads": sorted(key.leads)}
         entries = [StoredEntry.of_row(row) for row in self._views.rows(_SELECT, params)]
-        add_marks(self._views, entries, seq)
+        add_marks(self._views, entries)
         return [_note(entry) for entry in entries if _counts(entry)]
 
     def _with_uses(self, workspace_id: str, notes: Sequence[Note]) -> list[Note]:
@@ -351,10 +349,6 @@ class DocumentsByOwner(Protocol):
         """The documents of an owner."""
         ...
 
-    def check_past(self, workspace_id: str) -> None:
-        """Refuse documents as of a sequence where they are not in the journal."""
-        ...
-
 
 class MemoryBlocks:
     """Builds blocks.
@@ -375,7 +369,7 @@ class MemoryBlocks:
         registry: Registry,
         documents: DocumentsByOwner,
         search: DocumentSearch,
-        opener: Callable[[Caller, str, str | None, str | None, int], Opener],
+        opener: Callable[[Caller, str, str | None, str | None], Opener],
         record: RecordSearch = no_record,
         *,
         clock: Callable[[], datetime],
@@ -401,7 +395,6 @@ class MemoryBlocks:
         Raises:
             NotAllowed: If AGENT or LEAD names another agent or crew.
             InvalidQuery: If an operator names neither.
-            VersionGone: If ``as_of`` needs a text that was swept.
         """
         check_own(caller, request)
         if caller.principal.agent_id is None and request.agent_id is None and request.crew_id is None:
@@ -413,24 +406,18 @@ class MemoryBlocks:
         if crew_id is None and caller.administers and agent_id is not None:
             registered = await self._registry.agent(workspace_id, agent_id)
             crew_id = registered.crew_id if registered is not None else None
-        if request.as_of is None:
-            state = await self._now(workspace_id, agent_id, crew_id)
-        else:
-            self._documents.check_past(workspace_id)
-            state = await asyncio.to_thread(self._then, workspace_id, agent_id, crew_id, request.as_of)
-            view_seq = min(view_seq, request.as_of)
+        state = await self._state(workspace_id, agent_id, crew_id)
         if state.agent is not None and not state.agent.memory_enabled:
             return MemoryBlockAnswer(text="", memory_enabled=False, sections=(), usage={}, view_seq=view_seq)
         budget = _budget(request.max_chars, state.agent)
         if request.opener is not None:
-            seq = NOW if request.as_of is None else request.as_of
-            opener = await asyncio.to_thread(self._opener, caller, request.opener, agent_id, request.session, seq)
+            opener = await asyncio.to_thread(self._opener, caller, request.opener, agent_id, request.session)
             state = replace(state, opener=opener)
         shared = (
             state.leads if caller.principal.role is not Role.AGENT else frozenset[str]()
         )  # as in scope ``crew_shared``
         tokens = request.remembered_tokens
-        notes = await self._remembered.text(workspace_id, agent_id, crew_id, shared, tokens, request.as_of)
+        notes = await self._remembered.text(workspace_id, agent_id, crew_id, shared, tokens)
         state = replace(state, notes=notes)
         given = block_input(caller, state, agent_id, crew_id)
         if request.query is not None and crew_may_overflow(given.crew, budget):
@@ -447,12 +434,12 @@ class MemoryBlocks:
             "view_seq": view_seq,
         }
         texts = held_texts(state, block.sections, agent_id, crew_id)
-        if texts and request.as_of is None:
+        if texts:
             held = MemoryGiven(prompt=PROMPT, texts=texts, view_seq=view_seq, asked_by=caller.principal.token_id)
             answer["receipt"] = self._record(caller.principal, workspace_id, held, request.session)
         return MemoryBlockAnswer.model_validate(answer, from_attributes=True)
 
-    async def _now(self, workspace_id: str, agent_id: str | None, crew_id: str | None) -> BlockState:
+    async def _state(self, workspace_id: str, agent_id: str | None, crew_id: str | None) -> BlockState:
         today = self._clock().astimezone(UTC).date()
         agent = None if agent_id is None else await self._registry.agent(workspace_id, agent_id)
         members = [] if crew_id is None else await self._registry.agents(workspace_id, crew_id)
@@ -463,19 +450,6 @@ class MemoryBlocks:
         learned = CrewLearning() if crew_id is None else await self._learning.of(workspace_id, crew_id)
         lessons = () if agent_id is None else await self._learning.own(workspace_id, agent_id)
         return BlockState(today, agent, frozenset(members), own, crew, workspace, learned, lessons)
-
-    def _then(self, workspace_id: str, agent_id: str | None, crew_id: str | None, seq: int) -> BlockState:
-        past = Past(self._views, workspace_id, seq)
-        agents = past.agents()
-        agent = next((row for row in agents if row.agent_id == agent_id), None)
-        members = frozenset(row for row in agents if crew_id is not None and row.crew_id == crew_id)
-        own, crew, workspace = [
-            OwnedDocuments() if owner is None else past.documents(owner) for owner in _owners(agent_id, crew_id)
-        ]
-        learned = CrewLearning() if crew_id is None else self._learning.at(workspace_id, crew_id, seq)
-        today = past.day() or self._clock().astimezone(UTC).date()
-        lessons = () if agent_id is None else self._learning.own_at(workspace_id, agent_id, seq)
-        return BlockState(today, agent, members, own, crew, workspace, learned, lessons)
 
     async def _relevance(self, workspace_id: str, crew_id: str | None, query: str) -> Mapping[str, float]:
         """Label of a topic → how well its best chunk matches the query."""

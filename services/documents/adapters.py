@@ -143,15 +143,13 @@ class OutsideStore:
         self._refusals = journal.refusals
         self._enabled = journal.enabled
 
-    async def read(
-        self, caller: Caller, address: DocumentAddress, version: int | None = None, as_of: int | None = None
-    ) -> DocumentAnswer:
+    async def read(self, caller: Caller, address: DocumentAddress, version: int | None = None) -> DocumentAnswer:
         """The current text only.
 
         Raises:
             NotByProvider: If the request names a version, or the store cannot read whole documents.
         """
-        if version is not None or as_of is not None:
+        if version is not None:
             raise self._refusal(address.workspace_id, "a former version")
         return await answered(self._store.read(caller, address))
 
@@ -222,9 +220,7 @@ class ProvidedStore:
         self._factory = factory
         self._refusal = refusal
 
-    async def read(
-        self, caller: Caller, address: DocumentAddress, _version: int | None = None, _as_of: int | None = None
-    ) -> DocumentAnswer:
+    async def read(self, caller: Caller, address: DocumentAddress, _version: int | None = None) -> DocumentAnswer:
         """The present text.
 
         Raises:

@@ -176,10 +176,8 @@ class DocumentStore(Protocol):
     subclasses; the journal also raises ``NotFound`` and ``VersionGone``.
     """
 
-    async def read(
-        self, caller: Caller, address: DocumentAddress, version: int | None = None, as_of: int | None = None
-    ) -> DocumentAnswer:
-        """The current text, empty if never written; or the text of a version, or the text as of a sequence.
+    async def read(self, caller: Caller, address: DocumentAddress, version: int | None = None) -> DocumentAnswer:
+        """The current text, empty if never written; or the text of a version.
 
         A text that the scanners block is replaced by a notice; the journal shows it to operators.
         """

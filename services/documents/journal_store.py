@@ -103,16 +103,14 @@ class JournalStore:
         """The current document, blocked or not; None if it was never written."""
         return await asyncio.to_thread(self.reading.history.present, address)
 
-    async def read(
-        self, caller: Caller, address: DocumentAddress, version: int | None = None, as_of: int | None = None
-    ) -> DocumentAnswer:
-        """The current text, the text of a version, or the text as of a sequence.
+    async def read(self, caller: Caller, address: DocumentAddress, version: int | None = None) -> DocumentAnswer:
+        """The current text, or the text of a version.
 
         Raises:
             NotFound: If there is no such version.
             VersionGone: If its text was swept.
         """
-        return await self.reading.read(caller, address, version, as_of)
+        return await self.reading.read(caller, address, version)
 
     async def write(self, caller: Caller, draft: Draft) -> DocumentWrittenAnswer:
         """Check a draft, publish it, and return once it can be read; raises as ``Documents.write``."""

@@ -1,4 +1,4 @@
-"""Reads rules, lessons, operator models, peer cards and consent from the views, now or as of a sequence; blocking.
+"""Reads rules, lessons, operator models, peer cards and consent from the views; blocking.
 
 Invariant: retracted rules and lessons are left out.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.principal import is_publisher
-from ...schemas.core.table import as_of
+from ...schemas.core.table import PRESENT
 from ...schemas.documents.rules import Scope, owner_of
 from ...schemas.learning.agreement import MIN_DAYS
 from ...schemas.learning.lessons import (
@@ -47,27 +47,24 @@ from ...schemas.operators.tables import (
 from ...schemas.standing.tables import RETRACTIONS
 from ..kept import KeptValues, in_thread
 
-NOW: Final = 2**62
-"""A sequence after every event."""
 RULES_LISTED: Final = 500
 
 
-def _counts(column: str, seq: int) -> str:
+def _counts(column: str) -> str:
     """The condition that the entry named in ``column`` is not retracted."""
     return f"""NOT EXISTS (SELECT 1 FROM {RETRACTIONS} WHERE workspace_id = r.workspace_id AND kind = 'entry'
-        AND target_id = r.{column} AND {as_of(seq)})"""
+        AND target_id = r.{column} AND {PRESENT})"""
 
 
-def _waiting(seq: int) -> str:
-    """Selects pending proposals of one publisher."""
-    return f"""SELECT {PROPOSALS.names} FROM {PROPOSALS} r
-        WHERE workspace_id = $workspace AND crew_id = $crew AND seq <= $seq AND skill_of IS NULL
-        AND days >= {MIN_DAYS} AND json_array_length(publishers) = 1
-        AND coalesce((SELECT arg_max(d.decision, d.seq) FROM {PROPOSAL_DECISIONS} d WHERE d.workspace_id = r.workspace_id
-            AND d.proposal_id = r.proposal_id AND d.seq <= $seq), '') <> 'rejected'
-        AND NOT EXISTS (SELECT 1 FROM {RULES} l WHERE l.workspace_id = r.workspace_id AND l.seq <= $seq
-            AND r.proposal_id IN (l.proposal_id, l.settles))
-        AND {_counts("proposal_id", seq)} ORDER BY seq DESC LIMIT {RULES_LISTED}"""
+_WAITING: Final = f"""SELECT {PROPOSALS.names} FROM {PROPOSALS} r
+    WHERE workspace_id = $workspace AND crew_id = $crew AND skill_of IS NULL
+    AND days >= {MIN_DAYS} AND json_array_length(publishers) = 1
+    AND coalesce((SELECT arg_max(d.decision, d.seq) FROM {PROPOSAL_DECISIONS} d WHERE d.workspace_id = r.workspace_id
+        AND d.proposal_id = r.proposal_id), '') <> 'rejected'
+    AND NOT EXISTS (SELECT 1 FROM {RULES} l WHERE l.workspace_id = r.workspace_id
+        AND r.proposal_id IN (l.proposal_id, l.settles))
+    AND {_counts("proposal_id")} ORDER BY seq DESC LIMIT {RULES_LISTED}"""
+"""Selects pending proposals of one publisher."""
 
 
 class Learned:
@@ -81,7 +78,7 @@ class Learned:
         self._views = views
 
     def rows(
-        self, workspace_id: str, crew_id: str | None, *, seq: int = NOW, limit: int = RULES_LISTED
+        self, workspace_id: str, crew_id: str | None, *, limit: int = RULES_LISTED
     ) -> list[tuple[RuleRow, bool, str]]:
         """Rules of a crew (None for all crews), whether each is promoted, and its state.
 
@@ -96,19 +93,19 @@ class Learned:
             else f"r.{name}"
             for name in RuleRow._fields
         )
-        sql = f"""WITH state AS (SELECT * FROM {RULE_STATES} WHERE workspace_id = $workspace AND seq <= $seq
+        sql = f"""WITH state AS (SELECT * FROM {RULE_STATES} WHERE workspace_id = $workspace
                 QUALIFY row_number() OVER (PARTITION BY rule_id ORDER BY seq DESC) = 1)
             SELECT {columns}, EXISTS (SELECT 1 FROM {RULE_MARKS} m WHERE m.workspace_id = r.workspace_id
-                AND m.rule_id = r.rule_id AND m.mark = 'promoted' AND m.seq <= $seq) AS promoted,
+                AND m.rule_id = r.rule_id AND m.mark = 'promoted') AS promoted,
                 coalesce(state.state, 'learned') AS state
             FROM {RULES} r LEFT JOIN state ON state.rule_id = r.rule_id
             WHERE coalesce(state.state, '') NOT IN ('contradicted', 'expired')
-            AND r.workspace_id = $workspace AND ($crew IS NULL OR r.crew_id = $crew) AND r.seq <= $seq
-            AND {_counts("rule_id", seq)} ORDER BY promoted DESC, r.seq DESC LIMIT $limit"""
-        params = {"workspace": workspace_id, "crew": crew_id, "seq": seq, "limit": limit}
+            AND r.workspace_id = $workspace AND ($crew IS NULL OR r.crew_id = $crew)
+            AND {_counts("rule_id")} ORDER BY promoted DESC, r.seq DESC LIMIT $limit"""
+        params = {"workspace": workspace_id, "crew": crew_id, "limit": limit}
         return [(RuleRow(*row), promoted, state) for *row, promoted, state in self._views.rows(sql, params)]
 
-    def rules(self, workspace_id: str, crew_id: str, seq: int = NOW) -> list[LearnedRule]:
+    def rules(self, workspace_id: str, crew_id: str) -> list[LearnedRule]:
         """The rules of a crew for a prompt; each publisher has a share of them."""
         learned_rules = [
             LearnedRule(
@@ -126,16 +123,16 @@ class Learned:
                 disputed=state == "disputed",
                 unhelpful=state == "unhelpful",
             )
-            for row, promoted, state in self.rows(workspace_id, crew_id, seq=seq)
+            for row, promoted, state in self.rows(workspace_id, crew_id)
         ]
         return rules_shown(learned_rules, RULES_SHOWN)
 
-    def waiting(self, workspace_id: str, crew_id: str, seq: int = NOW) -> list[LearnedRule]:
+    def waiting(self, workspace_id: str, crew_id: str) -> list[LearnedRule]:
         """Pending rules that a single agent of a crew reported on two days; the newest first.
 
         Each is only for the prompts of the agent that reported it.
         """
-        params = {"workspace": workspace_id, "crew": crew_id, "seq": seq}
+        params = {"workspace": workspace_id, "crew": crew_id}
         return [
             LearnedRule(
                 rule_id=row.proposal_id,
@@ -149,7 +146,7 @@ class Learned:
                 authors=tuple(json.loads(row.authors)),
                 publishers=tuple(json.loads(row.publishers)),
             )
-            for row in (ProposalRow(*row) for row in self._views.rows(_waiting(seq), params))
+            for row in (ProposalRow(*row) for row in self._views.rows(_WAITING, params))
         ]
 
     def lesson_owners(self, workspace_id: str) -> list[str]:
@@ -157,23 +154,23 @@ class Learned:
         sql = f"SELECT DISTINCT owner FROM {LESSONS} WHERE workspace_id = $1 ORDER BY owner"
         return [owner for (owner,) in self._views.rows(sql, [workspace_id])]
 
-    def lessons(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:
+    def lessons(self, workspace_id: str, owner: str) -> list[Lesson]:
         """The lessons of an owner, in the order in which they were first recorded."""
-        return kept(self._recorded(workspace_id, owner, seq, f"source <> '{MISSION_OUTCOME}'"))
+        return kept(self._recorded(workspace_id, owner, f"source <> '{MISSION_OUTCOME}'"))
 
-    def outcomes(self, workspace_id: str, owner: str, seq: int = NOW) -> list[Lesson]:
+    def outcomes(self, workspace_id: str, owner: str) -> list[Lesson]:
         """The last outcomes of missions, the newest first; each publisher has a share of them."""
-        return outcomes_shown(self._recorded(workspace_id, owner, seq, f"source = '{MISSION_OUTCOME}'"), OUTCOMES_SHOWN)
+        return outcomes_shown(self._recorded(workspace_id, owner, f"source = '{MISSION_OUTCOME}'"), OUTCOMES_SHOWN)
 
-    def _recorded(self, workspace_id: str, owner: str, seq: int, which: str) -> list[Lesson]:
+    def _recorded(self, workspace_id: str, owner: str, which: str) -> list[Lesson]:
         sql = f"""SELECT lesson_id, kind, captured_ms, source, rule, context, finding, author, publisher,
                 entry_id FROM (
                 SELECT *, min(seq) OVER (PARTITION BY lesson_id) AS first_seq FROM {LESSONS} r
                 WHERE workspace_id = $workspace AND owner = $owner AND {which}
-                AND seq <= $seq AND {_counts("entry_id", seq)}
+                AND {_counts("entry_id")}
                 QUALIFY row_number() OVER (PARTITION BY lesson_id ORDER BY seq DESC) = 1)
             ORDER BY first_seq"""
-        params = {"workspace": workspace_id, "owner": owner, "seq": seq}
+        params = {"workspace": workspace_id, "owner": owner}
         return [Lesson(*row) for row in self._views.rows(sql, params)]
 
 
@@ -216,8 +213,8 @@ class PromptLearning:
 
     def __init__(self, views: ViewReader) -> None:
         self._learned = Learned(views)
-        self._kept = KeptValues(views, _TABLES, in_thread(self._now), most=KEPT)
-        self._lessons = KeptValues(views, (LESSONS, RETRACTIONS), in_thread(self._own_now), most=KEPT)
+        self._kept = KeptValues(views, _TABLES, in_thread(self._read), most=KEPT)
+        self._lessons = KeptValues(views, (LESSONS, RETRACTIONS), in_thread(self._read_own), most=KEPT)
 
     def close(self) -> None:
         """Stop following the views."""
@@ -232,26 +229,20 @@ class PromptLearning:
         """The lessons of an agent, up to date with the views."""
         return await self._lessons.of((workspace_id, agent_id))
 
-    def _own_now(self, agent: tuple[str, str]) -> tuple[Lesson, ...]:
-        return self.own_at(*agent, NOW)
+    def _read_own(self, agent: tuple[str, str]) -> tuple[Lesson, ...]:
+        workspace_id, agent_id = agent
+        return tuple(self._learned.lessons(workspace_id, owner_of(Scope.AGENT, agent_id)))
 
-    def own_at(self, workspace_id: str, agent_id: str, seq: int) -> tuple[Lesson, ...]:
-        """The lessons of an agent right after ``seq``; blocking."""
-        return tuple(self._learned.lessons(workspace_id, owner_of(Scope.AGENT, agent_id), seq))
-
-    def _now(self, crew: tuple[str, str]) -> CrewLearning:
-        return self.at(*crew, NOW)
-
-    def at(self, workspace_id: str, crew_id: str, seq: int) -> CrewLearning:
-        """What a crew had learned right after ``seq``; blocking."""
-        rules = self._learned.rules(workspace_id, crew_id, seq)
-        outcomes = self._learned.outcomes(workspace_id, owner_of(Scope.CREW, crew_id), seq)
-        waiting = self._learned.waiting(workspace_id, crew_id, seq)
-        lessons = self._learned.lessons(workspace_id, owner_of(Scope.CREW, crew_id), seq)
+    def _read(self, crew: tuple[str, str]) -> CrewLearning:
+        workspace_id, crew_id = crew
+        rules = self._learned.rules(workspace_id, crew_id)
+        outcomes = self._learned.outcomes(workspace_id, owner_of(Scope.CREW, crew_id))
+        waiting = self._learned.waiting(workspace_id, crew_id)
+        lessons = self._learned.lessons(workspace_id, owner_of(Scope.CREW, crew_id))
         return CrewLearning(tuple(rules), tuple(outcomes), tuple(waiting), tuple(lessons))
 
 
-# Reads operator models, peer cards and consent from the views, now or as of a sequence; blocking.
+# Reads operator models, peer cards and consent from the views; blocking.
 
 
 PROFILES_LISTED: Final = 1_000
@@ -290,16 +281,16 @@ class Profiles:
     def __init__(self, views: ViewReader) -> None:
         self._views = views
 
-    def of(self, workspace_id: str, slug: str, seq: int = NOW) -> list[OperatorProfileRow]:
+    def of(self, workspace_id: str, slug: str) -> list[OperatorProfileRow]:
         """The model, then the cards by agent."""
         sql = f"""SELECT {OPERATOR_PROFILES.names} FROM {OPERATOR_PROFILES} WHERE workspace_id = ? AND slug = ?
-            AND {as_of(seq)} ORDER BY agent_id NULLS FIRST"""
+            AND {PRESENT} ORDER BY agent_id NULLS FIRST"""
         return [OperatorProfileRow(*row) for row in self._views.rows(sql, [workspace_id, slug])]
 
     def models(self, workspace_id: str) -> list[OperatorProfileRow]:
         """The models of a workspace, the newest first."""
         sql = f"""SELECT {OPERATOR_PROFILES.names} FROM {OPERATOR_PROFILES} WHERE workspace_id = ? AND agent_id IS NULL
-            AND {as_of(NOW)} ORDER BY updated_ms DESC, slug LIMIT {PROFILES_LISTED}"""
+            AND {PRESENT} ORDER BY updated_ms DESC, slug LIMIT {PROFILES_LISTED}"""
         return [OperatorProfileRow(*row) for row in self._views.rows(sql, [workspace_id])]
 
     def consent(self, workspace_id: str, slug: str) -> OperatorConsentRow | None:
@@ -308,14 +299,14 @@ class Profiles:
         rows = self._views.rows(sql, [workspace_id, slug])
         return OperatorConsentRow(*rows[0]) if rows else None
 
-    def model_text(self, workspace_id: str, crew_id: str, slug: str, seq: int = NOW) -> str:
+    def model_text(self, workspace_id: str, crew_id: str, slug: str) -> str:
         """The document ``users/<slug>.md`` of a crew; empty if the crew has no model of the person."""
-        rows = (row for row in self.of(workspace_id, slug, seq) if row.agent_id is None and row.crew_id == crew_id)
+        rows = (row for row in self.of(workspace_id, slug) if row.agent_id is None and row.crew_id == crew_id)
         return next((text_of(row) for row in rows), "")
 
-    def card_text(self, workspace_id: str, agent_id: str, slug: str, seq: int = NOW) -> str:
+    def card_text(self, workspace_id: str, agent_id: str, slug: str) -> str:
         """The rendered document ``peers/<slug>.md`` of an agent; empty if there is no card."""
-        rows = (row for row in self.of(workspace_id, slug, seq) if row.agent_id == agent_id)
+        rows = (row for row in self.of(workspace_id, slug) if row.agent_id == agent_id)
         return next((text_of(row) for row in rows), "")
 
     def person_hash(self, workspace_id: str, hashed: str) -> str:
@@ -336,9 +327,9 @@ class Profiles:
         rows = self._views.rows(sql, [workspace_id, session, agent_id])
         return rows[0][0] if rows else None
 
-    def opener(self, workspace_id: str, user: str, slug: str, agent_id: str | None, seq: int = NOW) -> Opener:
+    def opener(self, workspace_id: str, user: str, slug: str, agent_id: str | None) -> Opener:
         """The profile of the person who opened the session, for a prompt."""
-        rows = {row.agent_id: row for row in self.of(workspace_id, slug, seq) if row.agent_id in (None, agent_id)}
+        rows = {row.agent_id: row for row in self.of(workspace_id, slug) if row.agent_id in (None, agent_id)}
         texts = {of: text_of(row) for of, row in rows.items()}
         stated = dict.fromkeys(fact.entry_id for row in rows.values() for fact in facts_of(row.facts))
         card = "" if agent_id is None else texts.get(agent_id, "")

@@ -11,21 +11,16 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Final, NamedTuple
 
-from ...schemas.access.tables import AGENTS, AgentRow
 from ...schemas.context.memory_block import WINDOW_DAYS
 from ...schemas.core.ports import CommittedBatch, ViewReader
-from ...schemas.core.table import as_of
 from ...schemas.documents.rules import scope_of, tier_of_label
-from ...schemas.documents.tables import DOCUMENTS, VERSIONS, DocumentRow
-from ...schemas.entries.tables import ENTRIES
-from ...schemas.text.injection import finding_in
+from ...schemas.documents.tables import DOCUMENTS, DocumentRow
 from .adapters import owner_of_workspace
 from .addressing import DocumentAddress
 from .choosing import DocumentStores
-from .reading import History
 
 KEPT_CHARS: Final = 64 << 20
 """Maximum characters of cached text; an owner has at most 10 MB (``schemas/documents/rules``), usually 20 KB."""
@@ -98,9 +93,6 @@ class PromptDocuments:
         """Stop following the views."""
         self._unsubscribe()
 
-    def check_past(self, _workspace_id: str) -> None:
-        """Always allowed, because the journal has the documents as of every sequence."""
-
     async def of(self, workspace_id: str, owner: str, today: date) -> OwnedDocuments:
         """The documents of an owner, up to date with the views."""
         name = workspace_id, owner
@@ -162,56 +154,6 @@ class PromptDocuments:
             self._loaded.discard(name)
 
 
-# The documents and the registration of an agent's prompt as they were at a sequence.
-
-
-_WRITTEN: Final = f"SELECT DISTINCT tier, doc_key FROM {VERSIONS} WHERE workspace_id = ? AND owner = ? AND seq <= ?"
-_LAST_MS: Final = f"""SELECT max(published_ms) FROM (
-    SELECT published_ms FROM {VERSIONS} WHERE workspace_id = $1 AND seq <= $2
-    UNION ALL SELECT published_ms FROM {ENTRIES} WHERE workspace_id = $1 AND seq <= $2)"""
-_AGENTS: Final = f"SELECT {AGENTS.names} FROM {AGENTS} WHERE workspace_id = ? AND "
-
-
-class Past:
-    """Reads a workspace as of a sequence.
-
-    Args:
-        views: The views.
-        workspace_id: The workspace.
-        seq: The sequence.
-    """
-
-    def __init__(self, views: ViewReader, workspace_id: str, seq: int) -> None:
-        self._views = views
-        self._workspace_id = workspace_id
-        self._seq = seq
-        self._history = History(views)
-
-    def day(self) -> date | None:
-        """The day (UTC) of the last event up to the sequence; None if there is none."""
-        [(last_ms,)] = self._views.rows(_LAST_MS, [self._workspace_id, self._seq])
-        return None if last_ms is None else datetime.fromtimestamp(last_ms / 1000, UTC).date()
-
-    def agents(self) -> list[AgentRow]:
-        """The agents that were registered."""
-        return [AgentRow(*row) for row in self._views.rows(_AGENTS + as_of(self._seq), [self._workspace_id])]
-
-    def documents(self, owner: str) -> OwnedDocuments:
-        """The documents of an owner that had a text.
-
-        Raises:
-            VersionGone: If the text of one was swept.
-        """
-        owned_documents = OwnedDocuments()
-        for tier, key in self._views.rows(_WRITTEN, [self._workspace_id, owner, self._seq]):
-            address = DocumentAddress(self._workspace_id, scope_of(owner)[0], owner, tier, key)
-            version = self._history.as_of(address, self._seq)
-            if version is not None and version.bytes:
-                text = self._history.text(address, version)
-                owned_documents.rows[tier, key] = DocumentText(text, finding_in(text), version.seq)
-        return owned_documents
-
-
 # The documents of a prompt block, from the document store of their workspace.
 
 
@@ -226,14 +168,6 @@ class StoredPrompts:
     def __init__(self, journal: PromptDocuments, stores: DocumentStores) -> None:
         self._journal = journal
         self._stores = stores
-
-    def check_past(self, workspace_id: str) -> None:
-        """Refuse a block as of a sequence if the documents are not in the journal.
-
-        Raises:
-            NotByProvider: If the documents are not in the journal.
-        """
-        self._stores.require_journal(workspace_id, "a block as of a sequence")
 
     async def of(self, workspace_id: str, owner: str, today: date) -> OwnedDocuments:
         """The documents of an owner; daily logs only within the window of a block.

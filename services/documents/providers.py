@@ -257,9 +257,7 @@ class DiskStore:
     def __init__(self, root: Path | str | None) -> None:
         self._root = Path(root) if root else None
 
-    async def read(
-        self, _caller: Caller, address: DocumentAddress, _version: int | None = None, _as_of: int | None = None
-    ) -> DocumentAnswer:
+    async def read(self, _caller: Caller, address: DocumentAddress, _version: int | None = None) -> DocumentAnswer:
         """The current text; files have no versions."""
         return await _in_thread(self._read, address)
 
@@ -541,9 +539,7 @@ class HttpStore:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
 
-    async def read(
-        self, caller: Caller, address: DocumentAddress, _version: int | None = None, _as_of: int | None = None
-    ) -> DocumentAnswer:
+    async def read(self, caller: Caller, address: DocumentAddress, _version: int | None = None) -> DocumentAnswer:
         """The present text."""
         found = await self._ask("GET", "/v1/memory/document", DocumentAnswer, _document(caller, address))
         bad = found.quarantined

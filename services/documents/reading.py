@@ -15,7 +15,7 @@ from typing import Final
 from ...schemas.core.errors import NotAllowed, NotFound, VersionGone, ViewsDamaged
 from ...schemas.core.ids import name_key
 from ...schemas.core.ports import ViewReader
-from ...schemas.core.table import as_of
+from ...schemas.core.table import PRESENT
 from ...schemas.documents.events import MAX_CAUSES, DocumentAction
 from ...schemas.documents.operations import (
     DOCUMENT_DIFF,
@@ -52,24 +52,24 @@ from ..desk import Caller
 from .addressing import DocumentAddress, address_of, check_own, rule_of
 from .answers import document_answer, listed, shown, version_shown
 from .drafts import Enabled, check_enabled
-from .learned import NOW, Learned, Profiles
+from .learned import Learned, Profiles
 
-# Reads the entries of a crew that operators pinned, now or as of a sequence; blocking.
+# Reads the entries of a crew that operators pinned; blocking.
 
 
 _PINNED: Final = ("pin", "permanent")
 
 
-def pinned_entries(views: ViewReader, workspace_id: str, crew_id: str, seq: int) -> list[PinnedEntry]:
-    """The newest ``MAX_PINS`` pinned entries of a crew right after ``seq``, the oldest first."""
+def pinned_entries(views: ViewReader, workspace_id: str, crew_id: str) -> list[PinnedEntry]:
+    """The newest ``MAX_PINS`` pinned entries of a crew, the oldest first."""
     sql = f"""SELECT e.id, e.ts_ms, e.summary FROM {ENTRIES} e LEFT JOIN
-            (SELECT * FROM {LIVE_PRIORITIES} WHERE {as_of(seq)}) p ON p.workspace_id = e.workspace_id AND p.entry_id = e.id
-        WHERE e.workspace_id = $workspace AND e.crew_id = $crew AND e.seq <= $seq
+            (SELECT * FROM {LIVE_PRIORITIES} WHERE {PRESENT}) p ON p.workspace_id = e.workspace_id AND p.entry_id = e.id
+        WHERE e.workspace_id = $workspace AND e.crew_id = $crew
         AND coalesce(p.priority, e.priority) IN {_PINNED}
         AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} r WHERE r.workspace_id = e.workspace_id AND r.kind = 'entry'
-            AND r.target_id = e.id AND {as_of(seq)})
+            AND r.target_id = e.id AND {PRESENT})
         ORDER BY e.ts_ms DESC, e.seq DESC LIMIT {MAX_PINS}"""
-    rows = views.rows(sql, {"workspace": workspace_id, "crew": crew_id, "seq": seq})
+    rows = views.rows(sql, {"workspace": workspace_id, "crew": crew_id})
     return [PinnedEntry(*row) for row in rows[::-1]]
 
 
@@ -82,7 +82,6 @@ _OF_DOCUMENT: Final = "workspace_id = ? AND owner = ? AND tier = ? AND doc_key I
 _SELECT: Final = f"SELECT {VERSIONS.names} FROM {VERSIONS} WHERE {_OF_DOCUMENT}"
 _NEWEST: Final = f"{_SELECT} ORDER BY seq DESC LIMIT ?"
 _AT: Final = f"{_SELECT} AND seq = ?"
-_UP_TO: Final = f"{_SELECT} AND seq <= ? ORDER BY seq DESC LIMIT 1"
 _WITH_TEXT: Final = f"{_SELECT} AND bytes > 0 ORDER BY seq DESC LIMIT 1"
 _PIECES: Final = f"SELECT action, piece FROM {VERSIONS} WHERE {_OF_DOCUMENT} AND seq BETWEEN ? AND ? ORDER BY seq"
 _CAUSES: Final = f"""SELECT write_id, data_subject_id FROM {VERSIONS} WHERE {_OF_DOCUMENT} AND seq BETWEEN ? AND ?
@@ -127,10 +126,6 @@ class History:
         raise NotFound(
             f"{address.label} has no version {seq}", hint="`crew-journal memory versions` lists them", field="version"
         )
-
-    def as_of(self, address: DocumentAddress, seq: int) -> VersionRow | None:
-        """The version right after ``seq``; None if nothing was written before."""
-        return next(iter(self._rows(_UP_TO, address, seq)), None)
 
     def last_with_text(self, address: DocumentAddress) -> VersionRow:
         """The last version that is not empty.
@@ -224,12 +219,10 @@ class DocumentReading:
         self._learned = Learned(views)
         self._profiles = Profiles(views)
 
-    async def read(
-        self, caller: Caller, address: DocumentAddress, version: int | None, as_of: int | None
-    ) -> DocumentAnswer:
-        """The current text, the text of a version, or the text as of a sequence; raises as ``JournalStore.read``."""
+    async def read(self, caller: Caller, address: DocumentAddress, version: int | None) -> DocumentAnswer:
+        """The current text, or the text of a version; raises as ``JournalStore.read``."""
         read = self._read if address.rule.writable else self._rendered
-        return await asyncio.to_thread(read, caller, address, version, as_of)
+        return await asyncio.to_thread(read, caller, address, version)
 
     def labels(self, workspace_id: str, owner: str) -> tuple[str, ...]:
         """The labels of an owner's documents that have a text, sorted; blocking."""
@@ -275,15 +268,15 @@ class DocumentReading:
     def _address(self, caller: Caller, request: DocumentVersionsRequest | DiffDocumentRequest) -> DocumentAddress:
         return address_of(caller, request, request.tier, request.key, self._clock().date())
 
-    def _read(self, caller: Caller, address: DocumentAddress, number: int | None, as_of: int | None) -> DocumentAnswer:
+    def _read(self, caller: Caller, address: DocumentAddress, number: int | None) -> DocumentAnswer:
         view_seq = self._views.view_seq(DOCUMENTS_PROJECTION)
-        if number is None and as_of is None:
+        if number is None:
             row = self.history.present(address)
             is_empty = row is None or not row.content
             if address.tier == "peers" and is_empty:
                 return self._card(address, view_seq)
             if is_empty and _is_pins(address):
-                return self._pins(caller, address, NOW)
+                return self._pins(caller, address)
             if row is None:
                 return document_answer(address, view_seq)
             return document_answer(
@@ -297,14 +290,7 @@ class DocumentReading:
                 updated_ms=row.updated_ms,
                 retracted=row.retracted,
             )
-        if number is not None:
-            version = self.history.at(address, number)
-        elif (as_of_version := self.history.as_of(address, as_of or 0)) is not None:
-            version = as_of_version
-        elif _is_pins(address):
-            return self._pins(caller, address, as_of or 0)
-        else:
-            return document_answer(address, view_seq)
+        version = self.history.at(address, number)
         text = self.history.text(address, version)
         finding = finding_in(text)
         return document_answer(
@@ -319,16 +305,13 @@ class DocumentReading:
             retracted=version.action == DocumentAction.RETRACT,
         )
 
-    def _rendered(
-        self, caller: Caller, address: DocumentAddress, number: int | None, as_of: int | None
-    ) -> DocumentAnswer:
-        """Lessons or an operator model, which have a text as of each sequence but no versions."""
+    def _rendered(self, caller: Caller, address: DocumentAddress, number: int | None) -> DocumentAnswer:
+        """Lessons or an operator model, which have no versions."""
         if number is not None:
             raise NotFound(f"{address.label} is rendered from entries and has no versions", hint="use as_of instead")
         view_seq = self._views.view_seq(LEARNING_PROJECTION, OPERATORS_PROJECTION)
-        seq = NOW if as_of is None else as_of
         if address.tier == "lessons":
-            lessons = self._learned.lessons(address.workspace_id, address.owner, seq)
+            lessons = self._learned.lessons(address.workspace_id, address.owner)
             return _of_text(address, as_yaml(lessons, whole=caller.administers), view_seq)
         if not caller.administers:
             raise NotAllowed(
@@ -336,13 +319,13 @@ class DocumentReading:
                 hint="`memory block --opener` has it in a session that the person opened; `operator show` shows it to them",
                 field="tier",
             )
-        text = self._profiles.model_text(address.workspace_id, scope_of(address.owner)[1] or "", address.key or "", seq)
+        text = self._profiles.model_text(address.workspace_id, scope_of(address.owner)[1] or "", address.key or "")
         return _of_text(address, text, view_seq)
 
-    def _pins(self, caller: Caller, address: DocumentAddress, seq: int) -> DocumentAnswer:
+    def _pins(self, caller: Caller, address: DocumentAddress) -> DocumentAnswer:
         """The entries that operators pinned, if nothing was written under the key."""
         view_seq = self._views.view_seq(ENTRIES_PROJECTION, STANDINGS_PROJECTION)
-        pins = pinned_entries(self._views, address.workspace_id, scope_of(address.owner)[1] or "", seq)
+        pins = pinned_entries(self._views, address.workspace_id, scope_of(address.owner)[1] or "")
         return _of_text(address, pins_text(pins, whole=caller.administers), view_seq)
 
     def _card(self, address: DocumentAddress, view_seq: int) -> DocumentAnswer:

@@ -85,7 +85,7 @@ class Documents:
         self._clock = clock
 
     async def read(self, caller: Caller, request: ReadDocumentRequest) -> DocumentAnswer:
-        """The current text, the text of a version, or the text as of a sequence.
+        """The current text, or the text of a version.
 
         Raises:
             NotAllowed: If the document belongs to another agent or crew, or the agent's memory is off.
@@ -93,11 +93,9 @@ class Documents:
             VersionGone: If its text was swept.
             NotByProvider: If the store does not support the request.
         """
-        if request.version is not None and request.as_of is not None:
-            raise InvalidRequest((FieldProblem("as_of", "stands beside version", "give one of the two"),))
         address = address_of(caller, request, request.tier, request.key, self._today())
         await check_enabled(self._enabled, caller)
-        return await self._store_of(caller.workspace_id).read(caller, address, request.version, request.as_of)
+        return await self._store_of(caller.workspace_id).read(caller, address, request.version)
 
     async def write(self, caller: Caller, request: WriteDocumentRequest, source: str = _API) -> DocumentWrittenAnswer:
         """Replace a document's text, or append to it.

@@ -19,7 +19,7 @@ import orjson
 from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.errors import ViewsBehind
 from ...schemas.core.ports import ViewReader
-from ...schemas.core.table import PRESENT, as_of
+from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import format_ms, format_ts, parse_ts, to_ms
 from ...schemas.entries.rules import PAYLOAD_CHARS, author_of
 from ...schemas.entries.tables import ARCHIVED, ENTRIES, ENTRIES_PROJECTION, ENTRY_COLUMNS
@@ -201,21 +201,19 @@ def live_priority_condition(workspace_id: str, priorities: Sequence[str]) -> Con
     )
 
 
-def add_marks(views: ViewReader, entries: Sequence[StoredEntry], past_seq: int | None = None) -> None:
+def add_marks(views: ViewReader, entries: Sequence[StoredEntry]) -> None:
     """Set ``live_priority`` and ``standing`` in the records of entries of one workspace; blocking.
 
     Args:
         views: The views.
         entries: The entries.
-        past_seq: Return the marks right after this sequence, without relations that changed later; the current marks if
-            None.
     """
     if not entries:
         return
     workspace = entries[0].record["workspace_id"]
 
     def rows(sql: str, ids: Sequence[str]) -> Sequence[tuple[Any, ...]]:
-        return views.rows(sql if past_seq is None else _then(sql, past_seq), [workspace, ids])
+        return views.rows(sql, [workspace, ids])
 
     ids = [entry.id for entry in entries]
     live = dict(rows(_LIVE, ids))
@@ -240,13 +238,6 @@ def add_marks(views: ViewReader, entries: Sequence[StoredEntry], past_seq: int |
         standing = facts.standing(subjects[entry.id])
         entry.record["live_priority"] = live.get(entry.id, entry.record["priority"])
         entry.record["standing"] = None if standing is None else standing.model_dump(mode="json")
-
-
-def _then(sql: str, seq: int) -> str:
-    """Restrict a query of this module to the state as of a sequence."""
-    if PRESENT in sql:
-        return sql.replace(PRESENT, f"({as_of(seq)})")
-    return f"{sql} AND {'edge.seq' if RELATIONS.name in sql else 'by_seq'} <= {seq:d}"
 
 
 def _other(

@@ -19,7 +19,7 @@ from ...schemas.core.ids import name_key, uuid7_hex
 from ...schemas.core.operation import Request
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.ports import ViewReader
-from ...schemas.core.table import PRESENT, as_of
+from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import format_ms, to_ms
 from ...schemas.documents.tables import CHUNK_VECTORS
 from ...schemas.facts import operations as ops
@@ -69,23 +69,25 @@ class FactReader:
         """The sequence that the view has reached."""
         return self._views.view_seq(FACTS_PROJECTION)
 
-    async def entity(self, workspace_id: str, name: str, seq: int | None = None) -> EntityRow | None:
+    async def entity(self, workspace_id: str, name: str) -> EntityRow | None:
         """The entity that a name or an alias means."""
-        row = await self._entity(workspace_id, entity_id(name), seq)
-        return row if row is None or row.alias_of is None else await self._entity(workspace_id, row.alias_of, seq)
+        row = await self.of_id(workspace_id, entity_id(name))
+        return row if row is None or row.alias_of is None else await self.of_id(workspace_id, row.alias_of)
 
-    async def aliases(self, workspace_id: str, root_id: str, seq: int | None = None) -> list[EntityRow]:
+    async def aliases(self, workspace_id: str, root_id: str) -> list[EntityRow]:
         """The aliases of an entity, by name."""
-        sql = f"SELECT {KG_ENTITIES.names} FROM {KG_ENTITIES} WHERE workspace_id = ? AND alias_of = ? AND {_when(seq)}"
+        sql = f"SELECT {KG_ENTITIES.names} FROM {KG_ENTITIES} WHERE workspace_id = ? AND alias_of = ? AND {PRESENT}"
         return sorted((EntityRow(*row) for row in await self._rows(sql, [workspace_id, root_id])), key=lambda r: r.name)
 
     async def row(self, workspace_id: str, name: str) -> EntityRow | None:
         """The entity of exactly this name, although it may be an alias."""
-        return await self._entity(workspace_id, entity_id(name), None)
+        return await self.of_id(workspace_id, entity_id(name))
 
     async def of_id(self, workspace_id: str, wanted: str) -> EntityRow | None:
         """An entity by its id."""
-        return await self._entity(workspace_id, wanted, None)
+        sql = f"SELECT {KG_ENTITIES.names} FROM {KG_ENTITIES} WHERE key = ? AND workspace_id = ? AND {PRESENT}"
+        rows = await self._rows(sql, [name_key((workspace_id, wanted)), workspace_id])
+        return EntityRow(*rows[0]) if rows else None
 
     async def facts(
         self,
@@ -96,7 +98,6 @@ class FactReader:
         about: str | None = None,
         direction: str = "both",
         span: Span | None = None,
-        seq: int | None = None,
     ) -> list[Shown]:
         """Facts with the names of their ends.
 
@@ -107,17 +108,16 @@ class FactReader:
             about: Id of an entity, not of an alias; facts about its aliases are facts about it.
             direction: In which the entity is subject (outgoing), object (incoming) or either.
             span: Only facts that held at some time in it.
-            seq: The graph is read as it was at this sequence.
         """
         ends = {"outgoing": "s.root = $about", "incoming": "o.root = $about"}
         about_sql = _EVERY if about is None else ends.get(direction, "(s.root = $about OR o.root = $about)")
         given = {"ws": workspace_id, "about": about, "first": span and span.first_ms, "last": span and span.last_ms}
         used = {name: value for name, value in given.items() if name == "ws" or value is not None}
         names = ", ".join(f"f.{column.name}" for column in FACTS.columns)
-        sql = f"""WITH known AS (SELECT * FROM {KG_ENTITIES} WHERE workspace_id = $ws AND {_when(seq)}),
+        sql = f"""WITH known AS (SELECT * FROM {KG_ENTITIES} WHERE workspace_id = $ws AND {PRESENT}),
             named AS (SELECT e.entity_id, coalesce(r.entity_id, e.entity_id) AS root, coalesce(r.name, e.name) AS name
                 FROM known e LEFT JOIN known r ON r.entity_id = e.alias_of)
-            SELECT s.name, o.name, {names} FROM (FROM {FACTS} WHERE {_when(seq)}) f
+            SELECT s.name, o.name, {names} FROM (FROM {FACTS} WHERE {PRESENT}) f
             JOIN named s ON s.entity_id = f.subject_id JOIN named o ON o.entity_id = f.object_id
             WHERE f.workspace_id = $ws AND {about_sql} AND {_EVERY if span is None else _HELD}
             ORDER BY {order} LIMIT {limit:d}"""
@@ -142,26 +142,17 @@ class FactReader:
             ORDER BY asserted_seq"""
         return [FactRow(*row) for row in await self._rows(sql, [workspace_id, predicate, *ids])]
 
-    async def counts(self, workspace_id: str, seq: int | None = None) -> tuple[int, int, int, tuple[str, ...]]:
+    async def counts(self, workspace_id: str) -> tuple[int, int, int, tuple[str, ...]]:
         """Numbers of entities, of facts and of those without an end; the predicates in order."""
-        entities = f"SELECT count(*) FROM {KG_ENTITIES} WHERE workspace_id = ? AND alias_of IS NULL AND {_when(seq)}"
+        entities = f"SELECT count(*) FROM {KG_ENTITIES} WHERE workspace_id = ? AND alias_of IS NULL AND {PRESENT}"
         facts = f"""SELECT count(*), count(*) FILTER (valid_to IS NULL), list_sort(list(DISTINCT predicate))
-            FROM {FACTS} WHERE workspace_id = ? AND {_when(seq)}"""
+            FROM {FACTS} WHERE workspace_id = ? AND {PRESENT}"""
         [(known,)] = await self._rows(entities, [workspace_id])
         [(triples, current, predicates)] = await self._rows(facts, [workspace_id])
         return known, triples, current, tuple(predicates or ())
 
-    async def _entity(self, workspace_id: str, wanted: str, seq: int | None) -> EntityRow | None:
-        sql = f"SELECT {KG_ENTITIES.names} FROM {KG_ENTITIES} WHERE key = ? AND workspace_id = ? AND {_when(seq)}"
-        rows = await self._rows(sql, [name_key((workspace_id, wanted)), workspace_id])
-        return EntityRow(*rows[0]) if rows else None
-
     async def _rows(self, sql: str, params: Sequence[Any] | dict[str, Any]) -> list[tuple[Any, ...]]:
         return await asyncio.to_thread(self._views.rows, sql, params)
-
-
-def _when(seq: int | None) -> str:
-    return PRESENT if seq is None else f"({as_of(seq)})"
 
 
 # Finds the entity that a description means, by the cosine of its vector.
@@ -371,10 +362,10 @@ class KnowledgeGraph:
     async def query(self, caller: Caller, request: ops.KgQueryRequest) -> ops.KgQueryAnswer:
         """The facts about an entity, found by its name, else by an alias, else by meaning."""
         view_seq, workspace_id = self._read.view_seq, caller.workspace_id
-        entity = await self._read.entity(workspace_id, request.entity, request.as_of_seq)
+        entity = await self._read.entity(workspace_id, request.entity)
         found_by: ops.FoundBy = "name" if _is_named(entity, request.entity) else "alias"
         similarity: float | None = None
-        if entity is None and request.as_of_seq is None:
+        if entity is None:
             meant = await self._finder.find(workspace_id, request.entity)
             if meant is not None:
                 entity = await self._read.of_id(workspace_id, meant.entity_id)
@@ -386,11 +377,10 @@ class KnowledgeGraph:
             about=entity.entity_id,
             direction=request.direction,
             span=span_of(request.as_of) if request.as_of else None,
-            seq=request.as_of_seq,
         )  # fmt: skip
         own = set()
         if entity is not None:
-            aliases = await self._read.aliases(workspace_id, entity.entity_id, request.as_of_seq)
+            aliases = await self._read.aliases(workspace_id, entity.entity_id)
             own = {entity.entity_id, *(row.entity_id for row in aliases)}
         results = tuple(
             ops.EntityFact(**fact_fields(*fact), direction="outgoing" if fact[0].subject_id in own else "incoming")
@@ -411,20 +401,18 @@ class KnowledgeGraph:
         view_seq, workspace_id = self._read.view_seq, caller.workspace_id
         about = None
         if request.entity is not None:
-            entity = await self._read.entity(workspace_id, request.entity, request.as_of_seq)
+            entity = await self._read.entity(workspace_id, request.entity)
             about = entity.entity_id if entity else entity_id(request.entity)
-        hits = await self._read.facts(
-            workspace_id, limit=ops.TIMELINE_SHOWN + 1, order=BY_START, about=about, seq=request.as_of_seq
-        )
+        hits = await self._read.facts(workspace_id, limit=ops.TIMELINE_SHOWN + 1, order=BY_START, about=about)
         events = tuple(ops.Fact(**fact_fields(*hit)) for hit in hits[: ops.TIMELINE_SHOWN])
         return ops.KgTimelineAnswer(
             events=events, count=len(events), truncated=len(hits) > ops.TIMELINE_SHOWN, view_seq=view_seq
         )
 
-    async def stats(self, caller: Caller, request: ops.KgStatsRequest) -> ops.KgStatsAnswer:
+    async def stats(self, caller: Caller, _request: ops.KgStatsRequest) -> ops.KgStatsAnswer:
         """Counts of entities and facts."""
         view_seq = self._read.view_seq
-        entities, triples, current, predicates = await self._read.counts(caller.workspace_id, request.as_of_seq)
+        entities, triples, current, predicates = await self._read.counts(caller.workspace_id)
         return ops.KgStatsAnswer(
             entities=entities,
             triples=triples,

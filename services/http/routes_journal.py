@@ -104,7 +104,7 @@ async def _queries(request: Request, params: Params) -> AsyncIterator[tuple[Jour
     if as_of is None or services.desk.past is None:
         yield services.queries, params.whole("min_seq")
     else:
-        async with services.desk.past(as_of) as moment:
+        async with services.desk.past(as_of, "as_of") as moment:
             yield moment.queries, None
 
 

@@ -290,15 +290,14 @@ class MomentComparison:
         async with AsyncExitStack() as stack:
             after, until_seq = self._node, self._node.views.view_seq()
             if request.until is not None:
-                await past.sequence_of(request.until, "until")  # an error names the field
-                moment = await stack.enter_async_context(past.at(request.until))
+                moment = await stack.enter_async_context(past.at(request.until, "until"))
                 after, until_seq = moment.node, moment.seq
             known: dict[Family, Items] = {}
             since_seq = 0
             if request.since != FROM_NOTHING:
                 since_seq = await past.sequence_of(request.since, "since")
                 _check_order(since_seq, until_seq)
-                before = await stack.enter_async_context(past.at(request.since))
+                before = await stack.enter_async_context(past.at(request.since, "since"))
                 known = await Knowledge(before.node).of(knower, families)
             then = await Knowledge(after).of(knower, families)
             endings = _Endings(after.views, caller.workspace_id, since_seq)

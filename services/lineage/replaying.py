@@ -21,6 +21,7 @@ from ...schemas.core.ports import ViewReader
 from ...schemas.core.principal import Principal, Role
 from ...schemas.entries.tables import ARCHIVED
 from ...schemas.erasure.lineage import named_drawer, named_fact
+from ...schemas.erasure.tables import ERASURE_ROWS
 from ...schemas.lineage.events import MemoryGiven
 from ...schemas.lineage.operations import (
     REPLAY,
@@ -50,6 +51,9 @@ _LATEST: Final = f"""SELECT {SELECT_LIST} FROM {JOURNAL_SOURCE}
     AND json_exists(payload, '$.asked') ORDER BY seq DESC LIMIT $latest"""
 _ENDED: Final = f"""SELECT entry_id, why, by_id, seq FROM {ENDINGS}
     WHERE workspace_id = ? AND entry_id IN (SELECT unnest(?::VARCHAR[])) ORDER BY seq"""
+_ERASED: Final = (
+    f"SELECT erasure_id FROM {ERASURE_ROWS} WHERE workspace_id = ? AND seq > ? AND messages > 0 ORDER BY seq"
+)
 _ARCHIVED: Final = f"SELECT id FROM {ARCHIVED} WHERE workspace_id = ? AND id IN (SELECT unnest(?::VARCHAR[]))"
 
 
@@ -151,8 +155,14 @@ def changes(
     since: int | None,
     model_before: str | None,
     answer: RecallAnswer,
+    *,
+    then: bool = False,
 ) -> list[ChangedHit]:
-    """The hits that differ between a receipt and a later answer, each with its reason; blocking."""
+    """The hits that differ between a receipt and a later answer, each with its reason; blocking.
+
+    With ``then``, the answer is as of the receipt's own moment: what nothing else explains is due to what was erased since,
+    such as a vector that was in one message with an erased one.
+    """
     trace = Trace(views, workspace_id)
     old = {text.id: (rank, text) for rank, text in enumerate(before)}
     new = {id_of_hit(hit): (rank, hit) for rank, hit in enumerate(answer.hits)}
@@ -166,6 +176,9 @@ def changes(
             ended[name] = why, by
     archived = {row[0] for row in trace.rows(_ARCHIVED, left)}
     model = answer.model != model_before
+    unexplained: tuple[str, str | None] = ("ranking", None)
+    if then and since is not None and (erasures := views.rows(_ERASED, [workspace_id, since])):
+        unexplained = "erased", erasures[0][0]
     newer = any(since is not None and hit.seq > since for _, hit in new.values() if id_of_hit(hit) not in old)
     changed = []
     for hit_id, (rank, text) in old.items():
@@ -176,23 +189,24 @@ def changes(
             why, by = "erased", None
         elif why is None and any(entry_id in archived for entry_id in text.made_of):
             why = "archived"
-        why = why or ("model" if model else "displaced" if newer else "ranking")
+        if why is None:
+            why, by = ("model", None) if model else ("displaced", None) if newer else unexplained
         changed.append(ChangedHit(id=hit_id, kind=text.kind, before=rank, after=None, why=why, by=by))
     gone = bool(changed)
     for hit_id, (rank, hit) in new.items():
         kind = hit.kind or "entry"
         if hit_id not in old:
             is_newer = since is not None and hit.seq > since
-            why = "newer" if is_newer else "model" if model else "moved" if gone else "ranking"
-            changed.append(ChangedHit(id=hit_id, kind=kind, before=None, after=rank, why=why))
+            short = "newer" if is_newer else "model" if model else "moved" if gone else None
+            why, by = unexplained if short is None else (short, None)
+            changed.append(ChangedHit(id=hit_id, kind=kind, before=None, after=rank, why=why, by=by))
     kept_before = [hit_id for hit_id in old if hit_id in new]
     kept_after = [hit_id for hit_id in new if hit_id in old]
     for hit_id, other in zip(kept_before, kept_after, strict=True):
         if hit_id != other:
             (was, text), (now, _) = old[hit_id], new[hit_id]
-            changed.append(
-                ChangedHit(id=hit_id, kind=text.kind, before=was, after=now, why="model" if model else "ranking")
-            )
+            why, by = ("model", None) if model else unexplained
+            changed.append(ChangedHit(id=hit_id, kind=text.kind, before=was, after=now, why=why, by=by))
     return changed
 
 
@@ -238,7 +252,7 @@ class Counterfactuals:
             for recall in recalls:
                 base = await recall.answer(self._node)
                 variant = await recall.answer(self._node, trial=request.model, **changed)
-                replayed.append(await self._compared(caller, self._node, recall, base, variant))
+                replayed.append(await self._compared(caller, recall, base, variant, then=False))
         else:
             past = self._node.use(PastMoments)
             async with AsyncExitStack() as stack:
@@ -254,7 +268,7 @@ class Counterfactuals:
                         variant = base.model_copy(update={"hits": ()})
                         with contextlib.suppress(NotFound):  # the agent or crew is known by what was left out alone
                             variant = await recall.answer(without, seq=recall.seq, **changed)
-                    replayed.append(await self._compared(caller, self._node, recall, base, variant))
+                    replayed.append(await self._compared(caller, recall, base, variant, then=True))
                 left_out = other.left_out
             replayed.sort(key=lambda one: one.ts, reverse=True)
         count = len(replayed)
@@ -302,11 +316,18 @@ class Counterfactuals:
                 )
 
     async def _compared(
-        self, caller: Caller, node: Node, recall: PastRecall, base: RecallAnswer, variant: RecallAnswer
+        self, caller: Caller, recall: PastRecall, base: RecallAnswer, variant: RecallAnswer, *, then: bool
     ) -> ReplayedReceipt:
         searched = recall.searched
         differences = await asyncio.to_thread(
-            changes, node.views, caller.workspace_id, recall.texts, searched.view_seq, searched.model, base
+            changes,
+            self._views,
+            caller.workspace_id,
+            recall.texts,
+            searched.view_seq,
+            searched.model,
+            base,
+            then=then,
         )
         before, after = _by_id(base.hits), _by_id(variant.hits)
         return ReplayedReceipt(

@@ -138,6 +138,8 @@ class Trace:
             above: dict[int, str] = {}
             for seq, source, how in rows:
                 for message in [known.get(entry_id) for entry_id in ids[source]]:
+                    if message is not None and message.seq == seq:  # a lesson names itself
+                        continue
                     is_root = message is not None and message.seq not in has_sources
                     _append(way, _step(source, message, how, frontier[seq], depth, root=is_root))
                     if message is not None and how not in MENTIONS and message.seq not in seen:

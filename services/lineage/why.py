@@ -15,7 +15,7 @@ from ...schemas.catalogue import control_payloads
 from ...schemas.core.errors import InvalidQuery, NotFound
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.principal import Principal
-from ...schemas.erasure.lineage import VECTOR_OF, named_drawer, named_fact
+from ...schemas.erasure.lineage import MENTIONS, VECTOR_OF, named_drawer, named_fact
 from ...schemas.facts.events import FactAsserted
 from ...schemas.learning.events import LessonRecorded, RuleLearned, RuleProposed
 from ...schemas.lineage.events import MemoryGiven
@@ -224,7 +224,8 @@ class Whys:
             up = trace.made_of(messages)
             may_read.look_at(step.name for step in up.steps if step.name is not None)
             steps = _shown_steps(up.steps, readable, may_read)
-            roots = [message for message in messages if not any(step.of == message.entry_id for step in steps)]
+            made = {step.of for step in steps if step.how not in MENTIONS}
+            roots = [message for message in messages if message.entry_id not in made]
             root_names = [message.entry_id for message in roots] + [
                 step.name for step in steps if step.root and step.name
             ]

@@ -25,7 +25,7 @@ from ...schemas.operators.events import OperatorDeleted, OperatorForgotten, Oper
 from ...schemas.operators.rules import KEY_CHANGED, KEY_CHANGED_FIX, facts_of, key_id, slug_of, subject_hash
 from ...schemas.operators.tables import OPERATORS_PROJECTION, OperatorProfileRow
 from ..desk import Caller
-from ..documents.learned import NOW, Opener, Profiles
+from ..documents.learned import Opener, Profiles
 from ..documents.use_cases import JournalDocuments
 from ..node import Answers, Node
 
@@ -52,7 +52,7 @@ class Operators:
         """Whether the person's consent was withdrawn, under any name; blocking."""
         return self._profiles.opted_out(workspace_id, self.slug(workspace_id, user))
 
-    def opener(self, caller: Caller, user: str, agent_id: str | None, session: str | None, seq: int = NOW) -> Opener:
+    def opener(self, caller: Caller, user: str, agent_id: str | None, session: str | None) -> Opener:
         """The profile of the person who opened a session with an agent, for a prompt; blocking.
 
         The profile is empty if the caller may not read it: if it is neither OWNER nor ADMIN, does not speak for the
@@ -63,11 +63,10 @@ class Operators:
             user: The person.
             agent_id: The agent; None for none.
             session: The session (``trace_id``); None if it is not given.
-            seq: The profile as of this sequence.
         """
         slug = self.slug(caller.workspace_id, user)
         if self._may_read(caller, user, slug, agent_id, session):
-            return self._profiles.opener(caller.workspace_id, user, slug, agent_id, seq)
+            return self._profiles.opener(caller.workspace_id, user, slug, agent_id)
         opted_out = self._profiles.opted_out(caller.workspace_id, slug)
         return Opener(user, slug, opted_out=opted_out, verified=False)
 

@@ -20,7 +20,7 @@ from ...schemas.core.principal import Principal, Role
 from ...schemas.models.tables import read_active_models
 from ...schemas.recall import operations as ops
 from ..desk import Caller
-from ..node import Answers, Node
+from ..node import Answers, Node, PastMoments
 
 _ADAPTER: Final = TypeAdapter(dict[ExpectationName, Expectation])
 _SETTINGS: Final = f"SELECT workspace_id, settings FROM {WORKSPACE_SETTINGS} WHERE $1 IS NULL OR workspace_id = $1"
@@ -53,6 +53,7 @@ class Expectations:
     """The use-case, and the check before an activation."""
 
     def __init__(self, node: Node) -> None:
+        self._node = node
         self._views = node.views
         self._recall = node.recall
 
@@ -97,6 +98,8 @@ class Expectations:
             if workspace_id is None and name in own:
                 continue
             for title, one in expected.items():
+                if one.as_of is not None:  # what is activated does not change the past
+                    continue
                 result = await self._result(name, title, one, model)
                 red += [f"{name}: {title}: {result.problems[0]}"] if result.problems else []
         if red:
@@ -114,7 +117,11 @@ class Expectations:
             workspace_id=workspace_id,
         )
         tester = Principal(token_id="expectations", role=Role.OWNER, workspace_id=workspace_id)
-        answer = (await self._recall.answer(tester, request, trial=model)).response
+        if expected.as_of is None:
+            answer = (await self._recall.answer(tester, request, trial=model)).response
+        else:
+            async with self._node.use(PastMoments).at(expected.as_of, "as_of") as moment:
+                answer = (await moment.node.recall.answer(tester, request)).response
         problems = unmet(expected, [_text_of(hit) for hit in answer.hits])
         return ops.ExpectationResult(
             name=name,

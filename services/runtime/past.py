@@ -4,7 +4,9 @@ A past view stays at its sequence and is kept for a while. A walk is a view that
 one, for a request that asks at many moments.
 
 Invariant: what was erased since is not in a past view, because the stream no longer has it, and because every view is
-dropped when an erasure is announced and when it is completed. A past node records nothing.
+dropped when an erasure is announced and when it is completed. What a person withdrew since is not in it either: its
+profiles are those rows of now that held then, withdrawn consents are those of now, and views are dropped when such rows
+change. A past node records nothing.
 """
 
 from __future__ import annotations
@@ -18,18 +20,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
-import structlog
+import duckdb
 
 from ...consumers.feed.messages import RawMessage
 from ...consumers.host.bulk import ReplaySource, fold_range
 from ...consumers.host.rebuild import Fresh, beside
 from ...schemas.core.errors import FoldError, InvalidQuery, NotAllowed, Unavailable
 from ...schemas.core.ports import CommittedBatch, ViewReader
+from ...schemas.core.table import as_of
 from ...schemas.core.timestamps import from_ms, parse_ts, to_ms
 from ...schemas.decode import decode
 from ...schemas.entries.tables import ENTRIES
 from ...schemas.erasure.lineage import names_of, sources_of
 from ...schemas.erasure.tables import ERASURE_ROWS
+from ...schemas.operators.tables import OPERATOR_CONSENTS, OPERATOR_PROFILES
 from ..access.tokens import TokenRegistry
 from ..desk import Desk
 from ..entries.queries import JournalQueries
@@ -51,7 +55,8 @@ SCRATCH: Final = "asof"
 _HINT: Final = "is a sequence of the journal, or a time like 2026-11-21T09:30:00Z"
 _AFTER: Final = f"SELECT min(seq) FROM {ENTRIES} WHERE published_ms > ?"
 _LAST: Final = f"SELECT max(published_ms) FROM {ENTRIES}"
-_log = structlog.get_logger(__name__)
+_PROFILES: Final = f"""SELECT {OPERATOR_PROFILES.names.replace("until_seq", "NULL")} FROM {OPERATOR_PROFILES}"""
+_WITHDRAWN: Final = f"SELECT {OPERATOR_CONSENTS.names} FROM {OPERATOR_CONSENTS} WHERE NOT granted"
 
 
 class _NothingRecorded:
@@ -171,7 +176,8 @@ class PastViews(Part):
         self._static_table = static_table
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._walks: set[_Walk] = set()
-        self._walked = 0
+        self._made = 0
+        self._drops = 0
         self._folding = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -203,17 +209,18 @@ class PastViews(Part):
     # for requests
 
     @asynccontextmanager
-    async def at(self, as_of: str) -> AsyncIterator[_Kept]:
+    async def at(self, moment: str, field: str) -> AsyncIterator[_Kept]:
         """The desk and the queries as of a sequence or a time.
 
         Raises:
             InvalidQuery: If it is neither, or later than the stream.
             Unavailable: If the disk is too full for another views file.
         """
-        seq, moment = await self._sequence(as_of)
+        seq, time = await self._sequence(moment, field)
         async with self._folding:  # one fold at a time: it takes a core
-            kept = self._kept.get(seq) or await self._fold(seq, moment)
-            self._kept.move_to_end(seq)
+            kept = self._kept.get(seq) or await self._fold(seq, time)
+            if not kept.dropped:
+                self._kept.move_to_end(seq)
             kept.users += 1
             for other in list(self._kept)[:-AT_MOST]:
                 self._drop(other)
@@ -240,11 +247,9 @@ class PastViews(Part):
             Unavailable: If the disk is too full for another views file.
         """
         live = self._views
-        self._walked += 1
-        name = f"{SCRATCH}-walk-{self._walked}"
         async with AsyncExitStack() as stack:
             memory_mb = min(MEMORY_MB, live.memory_mb)
-            fresh = await stack.enter_async_context(beside(live.host, live.host.projections, name, memory_mb))
+            fresh = await stack.enter_async_context(beside(live.host, live.host.projections, self._name(), memory_mb))
             walk = _Walk(self, stack, fresh, _LeftOut(workspace_id, without))
             self._walks.add(walk)
             stack.callback(self._walks.discard, walk)
@@ -265,7 +270,7 @@ class PastViews(Part):
         """The sequence that a sequence or time stands for; raises as ``at``, with the name of ``field``."""
         return (await self._sequence(moment, field))[0]
 
-    async def _sequence(self, as_of: str, field: str = "as_of") -> tuple[int, datetime | None]:
+    async def _sequence(self, as_of: str, field: str) -> tuple[int, datetime | None]:
         """The sequence, and the time if one was named: the last message before the first entry after it."""
         store = self._views.store
         if as_of.isdecimal():
@@ -292,15 +297,22 @@ class PastViews(Part):
         return seq, moment
 
     async def _fold(self, seq: int, moment: datetime | None) -> _Kept:
-        live = self._views
+        live, drops = self._views, self._drops
         async with AsyncExitStack() as opening:
             fresh = await opening.enter_async_context(
-                beside(live.host, live.host.projections, f"{SCRATCH}-{seq}", min(MEMORY_MB, live.memory_mb))
+                beside(live.host, live.host.projections, self._name(), min(MEMORY_MB, live.memory_mb))
             )
             await fold_range(fresh.host, live.source, seq)
+            held = await asyncio.to_thread(live.store.rows, f"{_PROFILES} WHERE {as_of(seq)}", [])
+            withdrawn = await asyncio.to_thread(live.store.rows, _WITHDRAWN, [])
+            await fresh.store.write(lambda con: _withdraw(con, held, withdrawn))
             at = await self.moment_of(fresh) if moment is None else moment
             node = await self.over(opening, fresh.store, lambda: at)
-            kept = self._kept[seq] = _Kept(seq, node, desk_of(node, past=True), node.queries, opening.pop_all())
+            kept = _Kept(seq, node, desk_of(node, past=True), node.queries, opening.pop_all())
+        if drops == self._drops:
+            self._kept[seq] = kept
+        else:
+            kept.dropped = True
         return kept
 
     async def over(self, stack: AsyncExitStack, views: ViewReader, clock: Callable[[], datetime]) -> Node:
@@ -324,16 +336,30 @@ class PastViews(Part):
         node.put(TokenRegistry, self._tokens)
         return node
 
+    def _name(self) -> str:
+        """What the next file is called; a dropped view of the same sequence may still be in use."""
+        self._made += 1
+        return f"{SCRATCH}-{self._made}"
+
     # dropping
 
     def _on_commit(self, batch: CommittedBatch) -> None:
-        """Drop the views when an erasure changed its state; called on the thread that folds."""
-        if ERASURE_ROWS.name in batch.changes and self._loop is not None:
+        """Drop the views when an erasure changed its state, or profiles went; called on the thread that folds."""
+        if self._loop is None:
+            return
+        profiles = batch.changes.get(OPERATOR_PROFILES.name)
+        if ERASURE_ROWS.name in batch.changes:
             self._loop.call_soon_threadsafe(self._drop_all)
+        elif profiles is not None and profiles.removed:
+            self._loop.call_soon_threadsafe(self._drop_kept)
 
     def _drop_all(self) -> None:
         for walk in self._walks:
             walk.dropped = True
+        self._drop_kept()
+
+    def _drop_kept(self) -> None:
+        self._drops += 1  # what is being folded is not kept
         for seq in list(self._kept):
             self._drop(seq)
 
@@ -350,6 +376,19 @@ class PastViews(Part):
         closing = asyncio.get_running_loop().create_task(kept.close.aclose(), name="past-views-close")
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+
+
+def _withdraw(
+    con: duckdb.DuckDBPyConnection, profiles: Sequence[tuple[Any, ...]], withdrawn: Sequence[tuple[Any, ...]]
+) -> None:
+    """Set the profiles and the withdrawn consents of a past view to what is left of them now."""
+    con.execute(f"DELETE FROM {OPERATOR_PROFILES}")
+    for workspace_id, slug, *_ in withdrawn:
+        con.execute(f"DELETE FROM {OPERATOR_CONSENTS} WHERE workspace_id = ? AND slug = ?", [workspace_id, slug])
+    for table, rows in ((OPERATOR_PROFILES, profiles), (OPERATOR_CONSENTS, withdrawn)):
+        if rows:
+            marks = ", ".join("?" * len(table.columns))
+            con.executemany(f"INSERT INTO {table} ({table.names}) VALUES ({marks})", rows)
 
 
 def _delete_left(views: Path) -> None:

@@ -203,7 +203,7 @@ class NodeViews:
         stack.callback(secrets.close)
         journal = Journal(writer, host.identities, clock=clock, superseding=SupersedingCheck(store), secrets=secrets)
         desks.append(DeadLetters(writer, journal, host.identities))
-        source = _source(client, REPLAY_BATCH_MESSAGES)
+        source = replay_source(client, REPLAY_BATCH_MESSAGES)
         account = ReadAccount()
         hold = await _reason_to_hold(host, client, source, last_seq, account)
         if hold is not None:
@@ -245,7 +245,7 @@ class NodeViews:
             handler=self._fold,
             start_seq=self.host.checkpoint + 1,
             durable=f"views-{node_id(data_dir)}",
-            catch_up=partial(fold_range, self.host, self.account.counted(_source(client, BATCH_MESSAGES))),
+            catch_up=partial(fold_range, self.host, self.account.counted(replay_source(client, BATCH_MESSAGES))),
         )
         await feed.start()
         stack.push_async_callback(feed.stop)
@@ -410,7 +410,9 @@ def _message_reader(client: BrokerConnection) -> Callable[[int], RawMessage | No
     return lambda seq: asyncio.run_coroutine_threadsafe(find(seq), loop).result()
 
 
-def _source(client: BrokerConnection, batch: int) -> ReplaySource:
+def replay_source(client: BrokerConnection, batch: int) -> ReplaySource:
+    """Reads the stream in batches of at most ``batch`` messages."""
+
     def read(first_seq: int, last_seq: int) -> AsyncIterator[list[RawMessage]]:
         return replay(client, first_seq, last_seq, batch=batch)
 

@@ -99,8 +99,8 @@ class Visit:
         known = operation.request.model_fields
         if "workspace_id" in known and self.workspace is not None:
             given["workspace_id"] = self.workspace
-        if "as_of" in known and "as_of" not in given and (moment := self.asked("as_of")) is not None:
-            given["as_of"] = moment
+        if operation.past and operation.past not in given and (moment := self.asked("as_of")) is not None:
+            given[operation.past] = moment
         return await self.services.desk.run(operation, self.principal, given)
 
     async def run_or_none(self, operation: Operation[Any, Any], **fields: Any) -> Any:
@@ -315,15 +315,14 @@ def erase_form(visit: Visit) -> dict[str, Any]:
 async def facts(visit: Visit) -> dict[str, Any]:
     """Facts about an entity, or the newest of all, drawn on a time line."""
     entity = visit.asked("entity")
-    at = _number(visit.asked("as_of"))
-    known = await visit.run(KG_TIMELINE, entity=entity, as_of_seq=at)
+    known = await visit.run(KG_TIMELINE, entity=entity)
     events = known.events
     if entity is not None and not events:
-        events = (await visit.run(KG_QUERY, entity=entity, as_of_seq=at)).results
+        events = (await visit.run(KG_QUERY, entity=entity)).results
     return {
         "facts": events,
         "truncated": known.truncated,
-        "stats": await visit.run(KG_STATS, as_of_seq=at),
+        "stats": await visit.run(KG_STATS),
         "entity": entity,
         "lanes": _lanes([(fact.valid_from, fact.valid_to, fact) for fact in events if fact.valid_from]),
     }

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+import random
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, cast
 
 import pytest
+from nats.aio.client import Client
+from nats.js.api import StreamConfig
 from support.embedding import until
+from support.nats import connected, running_broker
 from support.running import running_node
 
+from crew_journal.consumers.feed.messages import RawMessage
+from crew_journal.consumers.feed.replay import replay
+from crew_journal.schemas.chain import check
+from crew_journal.schemas.chain.check import ChainCheck, ChainReport
 from crew_journal.schemas.chain.checkpoint import public_key, verified
 from crew_journal.schemas.chain.operations import VerifyChainAnswer
-from crew_journal.schemas.core.errors import NotFound
+from crew_journal.schemas.core.errors import CrewJournalError, NotFound
+from crew_journal.schemas.core.subjects import JOURNAL_STREAM
 from crew_journal.services.chain import sealer
 from crew_journal.services.chain.anchors import ANCHOR_FILE, AnchorFile, signing_key
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.data_dir import subject_key
+from crew_journal.services.journal.broker.streams import stream_head
 
 DEADLINE_S = 30.0
 POLL_S = 0.05
@@ -135,3 +147,321 @@ async def test_older_copy_of_the_data_is_reported_and_nothing_is_signed_over_it(
         await until(reported, "the refusal to sign")
         assert f"{report.sealed_to} messages" in str(await reported())
     assert (data / ANCHOR_FILE).read_text() == notes
+
+
+# Files on disk that somebody changed while the node was stopped.
+
+
+NOTES_EACH = 12
+SEALS: Final = "control._system.chain.sealed"
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Data directories of a stopped node: as it was, as it is, a fork of the former, and another journal."""
+
+    older: Path
+    newer: Path
+    fork: Path
+    foreign: Path
+    anchor: Path
+    public: bytes
+    sealed_to: int
+
+
+async def _lived(data: Path, anchor: Path, text: str, rounds: int) -> int:
+    """Entries, a change of priority and an erasure, sealed in several seals; returns the last sealed sequence."""
+    report = None
+    async with running(data, anchors=str(anchor)) as client:
+        for number in range(rounds):
+            for count in range(NOTES_EACH):
+                note, seq = await noted(client, f"{text} {number} {count} <{'x' * 40}>")
+            pinned = await client.set_priority(note, "pin", "it matters", workspace_id="default", min_seq=seq)
+            report = await sealed(client, max(seq, pinned.seq or 0))
+        begun = await client.forget("asked", ids=(note,), workspace_id="default")
+        assert begun.erasure_id is not None
+        while (await client.erasure(begun.erasure_id, workspace_id="default")).state != "completed":  # noqa: ASYNC110
+            await asyncio.sleep(POLL_S)
+        _, seq = await noted(client, f"{text} last")
+        report = await sealed(client, seq)
+    assert (report.integrity, report.completeness) == (True, True)
+    return report.sealed_to
+
+
+@pytest.fixture(scope="module")
+async def copies(tmp_path_factory: pytest.TempPathFactory) -> Copies:
+    folder = tmp_path_factory.mktemp("copies")
+    newer, older, fork, foreign = (folder / name for name in ("newer", "older", "fork", "foreign"))
+    anchor = folder / "anchor.txt"
+    await _lived(newer, anchor, "note", 2)
+    shutil.copytree(newer, older)
+    shutil.copytree(newer, fork)
+    sealed_to = await _lived(newer, anchor, "later note", 3)
+    await _lived(fork, folder / "fork.txt", "other note", 4)
+    await _lived(foreign, folder / "foreign.txt", "foreign note", 4)
+    public = public_key(signing_key(subject_key(newer)))
+    return Copies(older, newer, fork, foreign, anchor, public, sealed_to)
+
+
+@dataclass
+class Disk:
+    """A copy of a stopped node's files that is tampered with."""
+
+    copies: Copies
+    folder: Path
+    draw: random.Random
+
+    @property
+    def anchors(self) -> list[Path]:
+        return [self.folder / ANCHOR_FILE, self.folder / "anchor.txt"]
+
+    @property
+    def block(self) -> Path:
+        """The file of the stream's messages."""
+        return next(self.folder.glob("nats/**/JOURNAL/msgs/1.blk"))
+
+    def store_of(self, other: Path) -> None:
+        """Put another directory's store in the place of this one."""
+        shutil.rmtree(self.folder / "nats")
+        shutil.copytree(other / "nats", self.folder / "nats")
+
+    async def messages(self) -> list[RawMessage]:
+        async with running_broker(self.folder) as broker, connected(broker) as client:
+            return await _stored(client)
+
+    async def rewrite(self, change: Callable[[list[RawMessage | None]], None]) -> None:
+        """Write the stream again: a message for each sequence, or none."""
+        async with running_broker(self.folder) as broker, connected(broker) as client:
+            known = {message.seq: message for message in await _stored(client)}
+            wanted: list[RawMessage | None] = [known.get(seq) for seq in range(1, max(known) + 1)]
+            change(wanted)
+            js = client.jetstream()
+            config = (await js.stream_info(JOURNAL_STREAM)).config
+            await js.delete_stream(JOURNAL_STREAM)
+            await js.add_stream(StreamConfig(name=JOURNAL_STREAM, subjects=config.subjects, duplicate_window=0.1))
+            for seq, message in enumerate(wanted, 1):
+                subject = "control._system.gone" if message is None else message.subject
+                headers = None if message is None else dict(message.headers or {})
+                while (await js.publish(subject, b"" if message is None else message.data, headers=headers)).duplicate:  # noqa: ASYNC110
+                    await asyncio.sleep(POLL_S)  # until the broker has forgotten the copy
+                if message is None:
+                    await js.delete_msg(JOURNAL_STREAM, seq)
+
+    async def report(self) -> ChainReport:
+        reading = ChainCheck(self.copies.public, [AnchorFile(path, path.name).read() for path in self.anchors])
+        async with running_broker(self.folder) as broker, connected(broker) as client:
+            for message in await _stored(client):
+                reading.take(message.seq, message.subject, message.headers, message.data)
+        return reading.report()
+
+
+async def _stored(client: Client) -> list[RawMessage]:
+    try:
+        head = await stream_head(client)
+    except CrewJournalError:  # the stream is gone
+        return []
+    return [message async for messages in replay(client, 1, head) for message in messages] if head else []
+
+
+Found = set[tuple[str, int | None]]
+
+
+def _one(disk: Disk, wanted: list[RawMessage | None], *, seal: bool = False) -> int:
+    """Index of a sealed message that is there; the next one is, too."""
+    return disk.draw.choice(
+        [
+            at
+            for at in range(disk.copies.sealed_to - 2)
+            if (one := wanted[at]) is not None
+            and wanted[at + 1] is not None
+            and (one.subject == SEALS) is seal
+            and b"erasure" not in one.data
+        ]
+    )
+
+
+async def _edited(disk: Disk) -> Found:
+    def change(wanted: list[RawMessage | None]) -> None:
+        at = places[0] = _one(disk, wanted)
+        one = cast(RawMessage, wanted[at])
+        wanted[at] = replace(one, data=one.data + b" ")
+
+    places = [0]
+    await disk.rewrite(change)
+    return {(check.EDITED, places[0] + 1)}
+
+
+async def _dropped(disk: Disk) -> Found:
+    def change(wanted: list[RawMessage | None]) -> None:
+        places[0] = _one(disk, wanted)
+        wanted[places[0]] = None
+
+    places = [0]
+    await disk.rewrite(change)
+    return {(check.MISSING, places[0] + 1)}
+
+
+async def _swapped(disk: Disk) -> Found:
+    def change(wanted: list[RawMessage | None]) -> None:
+        at = places[0] = _one(disk, wanted)
+        wanted[at], wanted[at + 1] = wanted[at + 1], wanted[at]
+
+    places = [0]
+    await disk.rewrite(change)
+    return {(check.MOVED, places[0] + 1), (check.MOVED, places[0] + 2)}
+
+
+async def _replayed(disk: Disk) -> Found:
+    def change(wanted: list[RawMessage | None]) -> None:
+        at = places[0] = _one(disk, wanted)
+        wanted[at + 1] = wanted[at]
+
+    places = [0]
+    await disk.rewrite(change)
+    return {(check.MOVED, places[0] + 2)}
+
+
+async def _checkpoint_changed(disk: Disk) -> Found:
+    def change(wanted: list[RawMessage | None]) -> None:
+        at = places[0] = _one(disk, wanted, seal=True)
+        one = cast(RawMessage, wanted[at])
+        entry = json.loads(one.data)
+        size = entry["payload"]["last_seq"]
+        entry["payload"]["checkpoint"] = entry["payload"]["checkpoint"].replace(f"\n{size}\n", f"\n{size + 1}\n")
+        wanted[at] = replace(one, data=json.dumps(entry).encode())
+
+    places = [0]
+    await disk.rewrite(change)
+    return {(check.UNSIGNED, places[0] + 1)}
+
+
+async def _truncated(disk: Disk) -> Found:
+    def change(wanted: list[RawMessage | None]) -> None:
+        del wanted[disk.draw.randrange(20, disk.copies.sealed_to) :]
+
+    await disk.rewrite(change)
+    return {(check.CUT, None)}
+
+
+async def _older_store(disk: Disk) -> Found:
+    disk.store_of(disk.copies.older)
+    return {(check.CUT, None)}
+
+
+async def _forked(disk: Disk) -> Found:
+    disk.store_of(disk.copies.fork)
+    return {(check.FORK, None)}
+
+
+async def _of_another_signer(disk: Disk) -> Found:
+    disk.store_of(disk.copies.foreign)
+    return {(check.UNSIGNED, None)}
+
+
+async def _gone(disk: Disk) -> Found:
+    shutil.rmtree(disk.block.parents[1])
+    return {(check.CUT, None)}
+
+
+async def _bytes_changed(disk: Disk) -> Found:
+    """A byte of a stored message: the broker leaves out what does not agree with its own checksum."""
+    stored = bytearray(disk.block.read_bytes())
+    one = disk.draw.choice([m for m in await disk.messages() if m.subject.endswith(".remembered")])
+    stored[bytes(stored).index(one.data) + len(one.data) // 2] ^= 1
+    disk.block.write_bytes(stored)
+    return {(check.MISSING, one.seq), (check.CUT, None)}
+
+
+async def _block_cut(disk: Disk) -> Found:
+    stored = disk.block.read_bytes()
+    disk.block.write_bytes(stored[: disk.draw.randrange(len(stored) // 4, len(stored) * 3 // 4)])
+    return {(check.CUT, None), (check.MISSING, None)}
+
+
+async def _anchor_changed(disk: Disk) -> Found:
+    """A checkpoint of one anchor, by somebody without the key."""
+    path = disk.draw.choice(disk.anchors)
+    lines = path.read_text().splitlines(keepends=True)
+    at = 5 * disk.draw.randrange(len(lines) // 5)
+    lines[at + 1] = f"{int(lines[at + 1]) + 1}\n"
+    path.write_text("".join(lines))
+    return {(check.UNSIGNED, None)}
+
+
+async def _anchor_and_end_cut(disk: Disk) -> Found:
+    """The end of the journal and of the node's own anchor; the one outside is out of reach."""
+    disk.store_of(disk.copies.older)
+    (disk.folder / ANCHOR_FILE).write_text((disk.copies.older / ANCHOR_FILE).read_text())
+    return {(check.CUT, None)}
+
+
+async def _anchor_of_the_fork(disk: Disk) -> Found:
+    (disk.folder / ANCHOR_FILE).write_text((disk.copies.fork / ANCHOR_FILE).read_text())
+    return {(check.FORK, None)}
+
+
+TAMPERINGS: Final = (
+    _edited,
+    _dropped,
+    _swapped,
+    _replayed,
+    _checkpoint_changed,
+    _truncated,
+    _older_store,
+    _forked,
+    _of_another_signer,
+    _gone,
+    _bytes_changed,
+    _block_cut,
+    _anchor_changed,
+    _anchor_and_end_cut,
+    _anchor_of_the_fork,
+)
+OF_COMPLETENESS: Final = {check.MISSING, check.CUT}
+
+
+def _disk(copies: Copies, folder: Path, seed: int) -> Disk:
+    shutil.copytree(copies.newer, folder)
+    shutil.copy(copies.anchor, folder / "anchor.txt")
+    return Disk(copies, folder, random.Random(seed))
+
+
+async def _check_tampering(copies: Copies, folder: Path, seed: int) -> None:
+    disk = _disk(copies, folder, seed)
+    tampering = TAMPERINGS[seed % len(TAMPERINGS)]
+    wanted = await tampering(disk)
+    report = await disk.report()
+    breaks = {(found.kind, found.seq) for found in report.breaks}
+    place_known = any(seq is not None for _, seq in wanted)
+    kinds = {kind for kind, _ in wanted} & set(report.counts)
+    assert kinds, f"{tampering.__name__} {seed}: {report.counts}"
+    assert wanted & breaks or not place_known, f"{tampering.__name__} {seed}: {report.breaks}"
+    assert report.completeness is (not OF_COMPLETENESS & set(report.counts))
+    assert report.integrity is (set(report.counts) <= OF_COMPLETENESS)
+    assert not (report.integrity and report.completeness)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("tampering", range(len(TAMPERINGS)), ids=lambda number: TAMPERINGS[number].__name__.strip("_"))
+async def test_files_on_disk_that_somebody_changed_are_found(copies: Copies, tmp_path: Path, tampering: int) -> None:
+    await _check_tampering(copies, tmp_path / "disk", tampering)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3_600)
+async def test_200_tamperings_of_files_on_disk_are_found(copies: Copies, tmp_path: Path) -> None:
+    for seed in range(200):
+        await _check_tampering(copies, tmp_path / str(seed), seed)
+
+
+async def test_an_anchor_that_was_cut_or_removed_changes_no_verdict_and_agrees_less(
+    copies: Copies, tmp_path: Path
+) -> None:
+    disk = _disk(copies, tmp_path / "disk", 1)
+    own, outside = disk.anchors
+    own.unlink()
+    lines = outside.read_text().splitlines(keepends=True)
+    outside.write_text("".join(lines[:-7]))  # a whole checkpoint, and two lines of the one before
+    report = await disk.report()
+    assert (report.integrity, report.completeness, report.breaks) == (True, True, [])
+    assert report.anchors == {own.name: 0, outside.name: len(lines) // 5 - 2}

@@ -136,9 +136,7 @@ async def test_a_retracted_rule_leaves_the_block_and_is_not_learned_again(live: 
     retraction = RetractionMade(targets=SequenceSet(ids=(rule["_id"],)), reason="wrong")
     done = await live.journal.record(WORKSPACE, retraction, summary="retracted")
     await live.caught_up(done.seq)
-    learned = Learned(live.store)
-    assert learned.rules(WORKSPACE, "red") == []
-    assert [rule.rule_id for rule in learned.rules(WORKSPACE, "red", done.seq - 1)] == [rule["_id"]]
+    assert Learned(live.store).rules(WORKSPACE, "red") == []
     assert (await run(live))["counts"]["learned"] == 0
 
 

@@ -46,5 +46,5 @@ async def test_an_entity_is_found_by_its_name_then_an_alias_then_by_what_is_mean
 
         unknown = await client.kg_query("guitar lessons")
         assert (unknown.entity, unknown.found_by, unknown.count) == ("guitar lessons", None, 0)
-        past = await client.kg_query("the database host", as_of_seq=made[0].seq)
+        past = await client.kg_query("the database host", as_of_seq=str(made[0].seq))
         assert past.found_by is None, "what was embedded later says nothing of the past"

@@ -34,6 +34,7 @@ def test_expectation_is_met_by_words_and_keys(expected: dict, hits: list[str], p
 async def test_expectations_of_workspace_are_met_or_name_what_does_not_hold(stack: Stack) -> None:
     token = (await stack.token(Role.AGENT, "expects", agent="ada", crew="red")).plaintext
     async with stack.client(token) as ada, stack.client() as owner:
+        first = await ada.remember("The crane of the harbour was built in May")
         done = await ada.remember("The crane of the harbour is painted red")
         await ada.recall("crane", min_seq=done.seq)
         given = {
@@ -41,6 +42,13 @@ async def test_expectations_of_workspace_are_met_or_name_what_does_not_hold(stac
                 "query": "which colour has the crane of the harbour?",
                 "mode": "search",
                 "must_contain": ["painted red"],
+            },
+            "then": {
+                "query": "which colour has the crane of the harbour?",
+                "mode": "search",
+                "as_of": first.seq,
+                "must_contain": ["built in May"],
+                "must_not_contain": ["painted red"],
             },
             "none": {"query": "who feeds the quaggas at night?", "must_be_silent": True},
             "wrong": {
@@ -52,8 +60,13 @@ async def test_expectations_of_workspace_are_met_or_name_what_does_not_hold(stac
             },
         }
         answer = await owner.run_expectations(expectations=given, workspace_id="expects")
-        assert {result.name: result.met for result in answer.results} == {"colour": True, "none": True, "wrong": False}
-        assert answer.results[2].problems == ("hit 1 contains 'harbour'",)
+        assert {result.name: result.met for result in answer.results} == {
+            "colour": True,
+            "then": True,
+            "none": True,
+            "wrong": False,
+        }
+        assert answer.results[3].problems[0] == "hit 1 contains 'harbour'"
         with pytest.raises(CrewJournalError, match=r"expectations\.colour\.querry"):
             await owner.run_expectations(expectations={"colour": {"querry": "x"}}, workspace_id="expects")
         with pytest.raises(CrewJournalError, match="must_be_silent contradicts"):
@@ -63,7 +76,7 @@ async def test_expectations_of_workspace_are_met_or_name_what_does_not_hold(stac
             )
         stored = await owner.configure_workspace(expectations=given, workspace_id="expects")
         again = await owner.run_expectations(workspace_id="expects", min_seq=stored.view_seq)
-        assert (again.passed, again.failed) == (2, 1)
+        assert (again.passed, again.failed) == (3, 1)
 
 
 async def test_activation_of_model_that_breaks_an_expectation_is_refused_unless_forced_with_a_reason(

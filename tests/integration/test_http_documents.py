@@ -216,8 +216,8 @@ async def test_versions_can_be_listed_read_compared_and_restored(world: World) -
     assert listed.versions[0].parent_sha256 == listed.versions[1].sha256
     read = world.agent.document_read
     assert (await read("AGENT", version=two.seq)).content == "alpha\nbeta\ngamma\n"
-    assert (await read("AGENT", as_of=three.seq - 1)).seq == two.seq
-    assert (await read("AGENT", as_of=1)).content == ""
+    assert (await read("AGENT", as_of=str(three.seq - 1))).seq == two.seq
+    assert (await read("AGENT", as_of=str(1))).content == ""
     with pytest.raises(NotFound, match="no version"):
         await read("AGENT", version=three.seq + 1_000)
     diff = await world.agent.document_diff("AGENT", from_version=two.seq)

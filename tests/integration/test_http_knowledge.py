@@ -74,12 +74,12 @@ async def test_what_was_known_at_a_sequence_can_be_asked(stack: Stack) -> None:
         first = await agent.kg_add("Ann", "lives in", "Berlin")
         ended = await agent.kg_invalidate("Ann", "lives in", "Berlin")
         assert ended.seq is not None
-        then = await agent.kg_query("Ann", as_of_seq=first.seq, min_seq=ended.seq)
+        then = await agent.kg_query("Ann", as_of_seq=str(first.seq), min_seq=ended.seq)
         assert [(result.valid_to, result.current) for result in then.results] == [(None, True)]
-        assert (await agent.kg_stats(as_of_seq=first.seq)).current_facts == 1
+        assert (await agent.kg_stats(as_of_seq=str(first.seq))).current_facts == 1
         now = await agent.kg_stats()
         assert (now.entities, now.triples, now.current_facts, now.expired_facts) == (2, 1, 0, 1)
-        assert (await agent.kg_query("Ann", as_of_seq=first.seq - 1)).results == ()
+        assert (await agent.kg_query("Ann", as_of_seq=str(first.seq - 1))).results == ()
 
 
 async def test_a_fact_without_an_end_is_added_once_and_again_after_its_end(stack: Stack) -> None:

@@ -127,9 +127,9 @@ async def test_memory_that_is_off_gives_an_empty_text(world: World) -> None:
         assert (block.text, block.memory_enabled, block.sections) == ("", False, ())
     await world.admin.update_agent("ada", memory_enabled=True)
     assert "I like tabs." in (await world.ada.memory_block()).text
-    was = await world.ada.memory_block(as_of=off.seq)
+    was = await world.ada.memory_block(as_of=str(off.seq))
     assert not was.memory_enabled
-    assert "I like tabs." in (await world.ada.memory_block(as_of=written.seq)).text
+    assert "I like tabs." in (await world.ada.memory_block(as_of=str(written.seq))).text
 
 
 async def test_the_past_is_the_block_as_it_was(world: World) -> None:
@@ -137,13 +137,13 @@ async def test_the_past_is_the_block_as_it_was(world: World) -> None:
     crew = await world.lead.document_write("CREW", mode="replace", content="Old rule.")
     await world.ada.document_write("AGENT", mode="append", content="Second.")
     await world.lead.document_write("CREW", mode="replace", content="New rule.")
-    then = await world.ada.memory_block(as_of=crew.seq)
+    then = await world.ada.memory_block(as_of=str(crew.seq))
     assert "First.\n" in then.text
     assert "Old rule." in then.text
     assert "Second." not in then.text
     assert "New rule." not in then.text
     assert then.view_seq == crew.seq
-    assert "[CREW SHARED MEMORY]" not in (await world.ada.memory_block(as_of=first.seq)).text
+    assert "[CREW SHARED MEMORY]" not in (await world.ada.memory_block(as_of=str(first.seq))).text
 
 
 async def test_a_poisoned_document_of_another_program_is_replaced_by_the_notice(world: World) -> None:
@@ -231,7 +231,7 @@ async def test_what_an_agent_remembered_is_in_its_block_until_it_is_retracted_or
     gone = await world.ada.retract(tea.entry_id, reason="wrong")
     now = await world.ada.memory_block(min_seq=gone.seq or newer.seq)
     assert notes_of(now.text) == ["The kiln is fired on Thursdays."]
-    then = await world.ada.memory_block(as_of=tea.seq)
+    then = await world.ada.memory_block(as_of=str(tea.seq))
     assert notes_of(then.text) == notes_of(block.text)
 
 
@@ -243,7 +243,7 @@ async def test_a_contradicted_note_leaves_the_block_and_is_in_that_of_the_time_b
         new.entry_id, dst_entry_id=old.entry_id, relation="contradicts", reason="moved", workspace_id=world.workspace
     )
     assert notes_of((await world.ada.memory_block(min_seq=made.seq)).text) == ["The kiln is in hall five."]
-    assert len(notes_of((await world.ada.memory_block(as_of=new.seq)).text)) == 2
+    assert len(notes_of((await world.ada.memory_block(as_of=str(new.seq))).text)) == 2
 
 
 async def test_no_colleague_writes_into_a_block_but_people_and_leads_of_the_crew_do(world: World) -> None:

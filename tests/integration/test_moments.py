@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.embedding import until
+from support.fed_node import PAST, caught_past, check_moments
 from support.lived_year import MINILM, Year, lived_year
 from support.two_models import RED
 
 from crew_journal.schemas.core.errors import InvalidQuery, NotAllowed, NotFound
+from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.lineage.operations import ALL_FAMILIES, DiffAnswer
 from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.runtime.past import PastViews
 
 STEPS, FULL_STEPS = 48, 600
 PAIRS, FULL_PAIRS = 2, 500
@@ -27,9 +30,21 @@ Known = dict[tuple[str, str], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-async def year(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Year]:
+def started() -> Iterator[list[PastViews]]:
+    with caught_past() as views:
+        yield views
+
+
+@pytest.fixture(scope="module")
+async def year(tmp_path_factory: pytest.TempPathFactory, started: list[PastViews]) -> AsyncIterator[Year]:
     async with lived_year(tmp_path_factory.mktemp("year"), STEPS) as lived:
         yield lived
+
+
+@pytest.fixture
+def past(year: Year, started: list[PastViews]) -> PastViews:
+    """The past views of the year's node."""
+    return started[0]
 
 
 def known_of(answer: DiffAnswer) -> Known:
@@ -67,8 +82,8 @@ async def check_law(year: Year, moments: int, pairs: int) -> set[str]:
     }
     assert len(set(map(len, known.values()))) > len(subjects)
     seen = set()
-    for _ in range(pairs):
-        first, second = sorted(year.draw.sample(chosen, 2))
+    drawn = [sorted(year.draw.sample(chosen, 2)) for _ in range(pairs)]
+    for first, second in sorted(drawn):  # so that the view of the first moment is folded once for all its pairs
         for number, (who, of) in enumerate(subjects):
             answer = await who.diff(str(first), until=str(second), limit=ALL, **of)
             assert (answer.since_seq, answer.until_seq) == (first, second)
@@ -78,6 +93,33 @@ async def check_law(year: Year, moments: int, pairs: int) -> set[str]:
                 seen |= {f"{family.family} changed"} if family.changed else set()
                 seen |= {gone.why for gone in family.ceased}
     return seen
+
+
+async def check_operations(year: Year, past: PastViews, folder: Path, moments: int) -> None:
+    """All operations as of random moments, as an OWNER and as an agent."""
+    principals = [
+        Principal(token_id="owner", role=Role.OWNER, workspace_id=None),
+        Principal(token_id="t", role=Role.AGENT, workspace_id="default", agent_id="ada", crew_id="red"),
+    ]
+    seqs = year.draw.sample(range(20, await year.head()), moments)
+    queries = [f"where is the {' and the '.join(year.words(2))}?" for _ in range(moments)]
+    asked, answered = await check_moments(past, folder, seqs, year.draw, principals, "default", queries)
+    assert asked == moments * len(PAST) * len(principals)
+    assert answered > asked / 2
+
+
+async def test_every_operation_as_of_a_moment_answers_like_a_node_fed_up_to_it(
+    year: Year, past: PastViews, tmp_path: Path
+) -> None:
+    await check_operations(year, past, tmp_path, MOMENTS)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3_600)
+async def test_every_operation_as_of_50_moments_of_a_long_year(tmp_path: Path) -> None:
+    with caught_past() as started:
+        async with lived_year(tmp_path / "year", FULL_STEPS) as lived:
+            await check_operations(lived, started[0], tmp_path, 50)
 
 
 async def test_a_difference_applied_to_the_first_moment_gives_the_second(year: Year) -> None:
@@ -280,7 +322,9 @@ async def test_unchanged_recalls_come_out_as_recorded_except_what_was_erased(yea
     assert sum(one.hits_before for one in answer.receipts) > answer.total
     for one in answer.receipts:
         assert one.exact
-        assert one.reproduced or any(change.why == "erased" for change in one.differences), one
+        assert one.reproduced or any(change.why == "erased" for change in one.differences), one.model_dump_json(
+            indent=1
+        )
         assert (one.changed, one.overlap) == ((), 1.0)
     assert answer.reproduced >= 1
 

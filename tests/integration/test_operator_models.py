@@ -220,16 +220,20 @@ async def test_prompts_have_the_openers_model_until_the_person_opts_out(tmp_path
         assert (gone.notes_retracted, gone.notes_left) == (1, 0)
         shown = await admin.show_operator("maria")
         assert (shown.opted_out, shown.model, shown.cards) == (True, None, ())
-        for seq in (None, gone.seq - 1):
-            block = (await admin.memory_block(agent_id="ada", opener="maria", as_of=seq)).text
+        then = str(gone.seq - 1)
+        for moment in (None, then):
+            block = (await admin.memory_block(agent_id="ada", opener="maria", as_of=moment)).text
             assert "[OPERATOR MODEL]" not in block
             assert "[PEER CONTEXT]" not in block
         assert (await admin.document_read("users", key=slug, crew_id="core")).content == ""
         assert (await ada.document_read("peers", key=slug)).content == ""
         assert (await ada.document_read("peers", key="maria")).content == ""
 
+        assert (await admin.show_operator("maria", as_of=then)).model is None
+        assert (await admin.show_operator("otto", as_of=then)).model is not None
         assert (await admin.show_operator("otto")).model is not None
         await admin.delete_operator("otto")
+        assert (await admin.show_operator("otto", as_of=then)).model is None
         assert (await admin.show_operator("otto")).model is None
         await admin.delete_operator("maria")
         assert (await admin.show_operator("maria")).opted_out, "a withdrawn consent outlives the person"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import json
+import os
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,34 +14,38 @@ from typing import Any, cast
 
 import httpx
 import pytest
+from pydantic import ValidationError
+from support.embedding import until
+from support.fed_node import PAST, caught_past, check_moments, differences, still
 from support.minilm import minilm_cache
+from support.nats import PROJECT
 from support.requests_of import fields_of
 from support.running import running_node
 from support.stack import Stack
 from support.tool_calls import Place, furnished
 
-from crew_journal.schemas.core.operation import Operation
-from crew_journal.schemas.core.principal import Role
+from crew_journal.schemas.core.operation import Operation, body_problems
+from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.operations import ALL
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.runtime.node import Runtime
 
-PAST = [operation for operation in ALL if operation.past]
-MOVING = {
-    "receipt",
-    "view_seq",
-    "trace_id",
-    "score",
-    "scores",
-    "embedder",
-    "score_parts",
-    "age_seconds",
-    "indexed_at",
-    "now",
-    "recency",
-}
+MOVING = frozenset(
+    {
+        "receipt",
+        "view_seq",
+        "trace_id",
+        "score",
+        "scores",
+        "embedder",
+        "score_parts",
+        "age_seconds",
+        "indexed_at",
+        "now",
+        "recency",
+    }
+)
 """Fields that differ between two answers to the same request, or with the time of asking."""
-NONCE = re.compile(r"\b(?:r_)?[0-9a-f]{24,32}\b")
 DEADLINE_S = 60
 AGED = 1e-3
 """What a score loses in a few seconds."""
@@ -97,28 +103,7 @@ async def ask(http: httpx.AsyncClient, operation: Operation[Any, Any], place: Pl
     assert response.status_code < httpx.codes.BAD_REQUEST or response.status_code == httpx.codes.NOT_FOUND, (
         f"{operation.name}: {response.text}"
     )
-    return _still(response.json())
-
-
-def _still(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _still(part) for name, part in value.items() if name not in MOVING}
-    if isinstance(value, list):
-        return [_still(part) for part in value]
-    return NONCE.sub("", value) if isinstance(value, str) else value
-
-
-def differences(ours: Any, theirs: Any, at: str = "") -> list[str]:
-    """Where two answers differ."""
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        names = ours.keys() | theirs.keys()
-        return [found for name in names for found in differences(ours.get(name), theirs.get(name), f"{at}.{name}")]
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        pairs = enumerate(zip(ours, theirs, strict=True))
-        return [found for n, pair in pairs for found in differences(*pair, f"{at}[{n}]")]
-    if isinstance(ours, float) and isinstance(theirs, float) and abs(ours - theirs) < AGED:
-        return []
-    return [] if ours == theirs else [f"{at}: {ours!r} instead of {theirs!r}"]
+    return still(response.json(), MOVING)
 
 
 async def head(http: httpx.AsyncClient) -> int:
@@ -148,14 +133,14 @@ async def test_every_operation_with_as_of_answers_as_it_did_then(tmp_path: Path)
                 entry = {"entry_type": "run.completed", "summary": f"Who keeps the press? Zoe does, {number}"}
                 await owner.append({**entry, "workspace_id": "acme", "agent_id": "ada", "crew_id": "red"})
         await head(http)
-        assert len(PAST) >= 30
+        assert len(PAST) >= 50
         now = {operation.name: await ask(http, operation, place) for operation in PAST}
         assert sum(now[name] != then[name] for name in then) >= 10, "what came later changes many answers"
-        wrong = {
-            operation.name: found
-            for operation in PAST
-            if (found := differences(await ask(http, operation, place, as_of=str(seq)), then[operation.name]))
-        }
+        wrong = {}
+        for operation in PAST:
+            answer = await ask(http, operation, place, **{str(operation.past): str(seq)})
+            if found := differences(answer, then[operation.name], aged=AGED):
+                wrong[operation.name] = found
         assert wrong == {}, "\n".join(f"@@{name} {found}" for name, found in wrong.items())
 
 
@@ -188,12 +173,11 @@ async def test_a_moment_that_the_journal_does_not_have_is_refused_by_its_field(t
                 assert (refused.status_code, refused.json()["field"]) == (400, "as_of")
 
 
-async def test_an_operation_that_changes_something_refuses_as_of_by_name(tmp_path: Path) -> None:
-    async with world(tmp_path) as (_node, _place, http):
-        body = {"tier": "AGENT", "mode": "append", "content": "x", "agent_id": "ada", "workspace_id": "acme"}
-        refused = await http.post("/memory/write", json={**body, "as_of": "3"})
-        assert refused.status_code == httpx.codes.UNPROCESSABLE_ENTITY
-        assert "as_of" in refused.text
+@pytest.mark.parametrize("operation", [one for one in ALL if not one.past], ids=lambda one: one.name)
+def test_an_operation_that_cannot_answer_as_of_refuses_it_by_name(operation: Operation[Any, Any]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        operation.request.model_validate({"as_of": "3", "reason": "asked"})
+    assert "as_of" in [problem.field for problem in body_problems(refused.value, operation.request)]
 
 
 async def test_what_was_erased_since_is_not_in_a_past_view(tmp_path: Path) -> None:
@@ -211,6 +195,47 @@ async def test_what_was_erased_since_is_not_in_a_past_view(tmp_path: Path) -> No
             while erasure.state != "completed":
                 erasure = await owner.erasure(begun.json()["erasure_id"], workspace_id="acme")
         assert "acme-second" not in str(await ask(http, recall, place, **asked))
+
+
+@pytest.mark.parametrize(
+    ("turns", "moments"), [(250, 2), pytest.param(1_451, 50, marks=[pytest.mark.nightly, pytest.mark.timeout(3_600)])]
+)
+async def test_conversations_as_of_random_points_are_those_of_a_node_fed_up_to_there(
+    tmp_path: Path, turns: int, moments: int
+) -> None:
+    folder = Path(os.environ.get("CREW_JOURNAL_SHARED_DATA", PROJECT.parent / "shared" / "data")) / "locomo_dev"
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is absent")
+    lines = (folder / "journal.jsonl").read_text("utf-8").splitlines()
+    entries = [json.loads(line) for line in lines[:turns]]
+    asked = [json.loads(line)["query"] for line in (folder / "queries.jsonl").read_text("utf-8").splitlines()]
+    draw = random.Random(2)
+    given = {"embedder": "minilm", "cache_dir": minilm_cache().parent}
+    with caught_past() as started:
+        async with (
+            running_node(tmp_path / "node", **given) as node,
+            AsyncCrewJournal(node.http_url, token=node.owner_token) as client,
+        ):
+            for first in range(0, len(entries), 250):
+                await client.append_batch(entries[first : first + 250])
+
+            async def embedded() -> bool:
+                found = (await client.embedding_models()).models
+                return bool(found) and (found[0].vectors or 0) >= len(entries)
+
+            await until(embedded, "vectors of all turns", deadline_s=900)
+            last = (await client.count(workspace_id="locomo")).view_seq
+            agent = entries[-1]["agent_id"]
+            principals = [
+                Principal(token_id="owner", role=Role.OWNER, workspace_id=None),
+                Principal(token_id="t", role=Role.AGENT, workspace_id="locomo", agent_id=agent, crew_id=agent),
+            ]
+            seqs = draw.sample(range(20, last + 1), moments)
+            compared, answered = await check_moments(
+                started[0], tmp_path, seqs, draw, principals, "locomo", asked, agent
+            )
+    assert compared == moments * len(PAST) * len(principals)
+    assert answered > compared / 2
 
 
 async def test_recall_by_meaning_as_of_then_uses_the_vectors_of_then(tmp_path: Path) -> None:

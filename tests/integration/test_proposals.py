@@ -201,7 +201,7 @@ async def test_what_operators_pinned_is_the_topic_pins_and_feedback_is_a_lesson(
         assert (await bruno.document_read("topics", key="pins")).content == ""
         freed = await admin.set_priority("e1", priority="normal", reason="old")
         assert "5433" not in (await ada.document_read("topics", key="pins", min_seq=freed.seq)).content
-        assert "5433" in (await ada.document_read("topics", key="pins", as_of=pinned.seq)).content
+        assert "5433" in (await ada.document_read("topics", key="pins", as_of=str(pinned.seq))).content
 
         said = await admin.append(
             {

@@ -7,9 +7,9 @@ import contextlib
 import functools
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
@@ -19,18 +19,29 @@ from support.views import MEMORY_MB
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage, position_of
+from crew_journal.consumers.host.bulk import ReplaySource
 from crew_journal.consumers.host.folding import Parked
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.core import headers as h
 from crew_journal.schemas.core.subjects import JOURNAL_STREAM
+from crew_journal.schemas.settings import BATCH_MESSAGES
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import BrokerConnection, connect
 from crew_journal.services.journal.broker.streams import declare_streams
 from crew_journal.services.journal.publishing import Writer
 from crew_journal.services.parts import end_task
+from crew_journal.services.runtime.views import replay_source
 
 _log = structlog.get_logger(__name__)
+
+
+def _as_received(messages: Sequence[RawMessage], received: Mapping[str, int]) -> list[RawMessage]:
+    """The messages, some with another time of receipt."""
+    return [
+        replace(found, published_ms=received.get((found.headers or {}).get(h.ENTRY_ID, ""), found.published_ms))
+        for found in messages
+    ]
 
 
 async def _feed(messages: JetStreamContext.PushSubscription, host: Host, received: Mapping[str, int]) -> None:
@@ -45,11 +56,11 @@ async def _feed(messages: JetStreamContext.PushSubscription, host: Host, receive
                 found.subject,
                 found.headers,
                 found.data,
-                received.get((found.headers or {}).get(h.ENTRY_ID, ""), position_of(found.reply).published_ms),
+                position_of(found.reply).published_ms,
             )
             for found in fetched
         ]
-        await host.fold(raw)
+        await host.fold(_as_received(raw, received))
         for found in fetched:
             await found.ack()
 
@@ -68,12 +79,13 @@ def _report(feed: asyncio.Task[None]) -> None:
 
 @dataclass(frozen=True)
 class FoldedJournal:
-    """A connection, the journal's writer, and views that follow the journal."""
+    """A connection, the journal's writer, views that follow the journal, and what reads the stream again."""
 
     client: BrokerConnection
     writer: Writer
     store: ViewStore
     host: Host
+    source: ReplaySource
 
 
 @asynccontextmanager
@@ -117,10 +129,17 @@ async def folded_journal(
         messages = await client.jetstream().subscribe(
             "", durable="test-stack", stream=JOURNAL_STREAM, manual_ack=True
         )  # pushed: a node at rest costs nothing
-        feed = asyncio.create_task(_feed(messages, host, {} if received is None else received))
+        times = {} if received is None else received
+        stream = replay_source(client, BATCH_MESSAGES)
+
+        async def source(first_seq: int, last_seq: int) -> AsyncIterator[list[RawMessage]]:
+            async for batch in stream(first_seq, last_seq):
+                yield _as_received(batch, times)
+
+        feed = asyncio.create_task(_feed(messages, host, times))
         feed.add_done_callback(_report)
         try:
-            yield FoldedJournal(client, writer, store, host)
+            yield FoldedJournal(client, writer, store, host, source)
         finally:
             with contextlib.suppress(NatsError):  # the broker may be gone before the feed
                 await end_task(feed)

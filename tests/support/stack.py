@@ -13,19 +13,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 from starlette.applications import Starlette
 from support.fake_node import FakeModels, FakeNode
 from support.folded_journal import folded_journal
 from support.nats import running_broker
+from support.views import MEMORY_MB
 
 from crew_journal.consumers.host.host import Host
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.consumers.reactor import ReactorContext
 from crew_journal.schemas.access.operations import TokenRequest
-from crew_journal.schemas.core.errors import InvalidQuery
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.documents.provider import ProviderScope
 from crew_journal.schemas.settings import Settings
@@ -58,6 +59,8 @@ from crew_journal.services.recall.recall import RecallService
 from crew_journal.services.runtime.composition import make_node, make_services
 from crew_journal.services.runtime.embedding import Embedding
 from crew_journal.services.runtime.journal_side import BrokerLink
+from crew_journal.services.runtime.past import PastViews
+from crew_journal.services.runtime.views import NodeViews
 from crew_journal.services.sweeps.use_cases import SweepNow
 
 POLL_S = 0.02
@@ -138,16 +141,6 @@ def _connected(client: BrokerConnection) -> Connect:
     return connect
 
 
-async def _no_moment(_text: str, field: str) -> int:
-    raise InvalidQuery("a stack keeps no past", hint="start a real node", field=field)
-
-
-@asynccontextmanager
-async def _no_views(*_args: object) -> AsyncIterator[Any]:
-    raise InvalidQuery("a stack keeps no past", hint="start a real node", field="since")
-    yield
-
-
 @asynccontextmanager
 async def running_stack(
     data_dir: Path,
@@ -198,7 +191,9 @@ async def running_stack(
             ChainProofs,
             ChainProofs(shared, Sealer(shared, node.read, node.last_seq, signing_key(SUBJECT_KEY), ()), node.read),
         )  # of seals too
-        shared.put(PastMoments, PastMoments(_no_views, _no_moment, _no_views))  # of the past, too
+        past_of = SimpleNamespace(store=store, host=base.host, source=base.source, memory_mb=MEMORY_MB)
+        past = PastViews(shared, cast(NodeViews, past_of), embedding, tokens, lambda: None)
+        shared.put(PastMoments, PastMoments(past.at, past.sequence_of, past.walk))
         shared.put(SweepNow, SweepNow(shared, wait_s=DEADLINE_S))
         bounds = {} if tail_queue is None else {"queue": tail_queue}
         services = await make_services(
@@ -217,6 +212,8 @@ async def running_stack(
             budgets=Budgets(),
             limits=limits or HttpLimits(),
         )
+        await parts.begin("past_views", past)
+        services.desk.past = past.at
         app = App(services)
         server = HttpServer(app, settings.http, before_stop=services.tail.close, bounds=connection_bounds)
         await parts.begin("http", server)

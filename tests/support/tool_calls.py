@@ -37,6 +37,7 @@ TOO_MUCH: Final[Mapping[str, Any]] = {
 CASES: Final = {
     "memory_file": {"command": "create", "path": "/memories/notes.md", "file_text": "The press needs oil"},
     "memory_kg_invalidate": {"object": "the old press"},
+    "bisect": {"hit": "no-such-entry"},
     "layered.memory_write": {"kind": "fact", "subject": "Ada", "object": "the press"},
 }
 """Values of one tool, instead of those of its arguments; with its toolset where others have a tool of that name."""
@@ -72,6 +73,7 @@ class Place:
             "content": "The press needs oil",
             "entry_type": "run.completed",
             "from_version": self.version,
+            "since": "1",
             "room": "cellar",
             "start_room": "cellar",
             "agent_name": "ada",

@@ -312,6 +312,26 @@ def test_lawful_removals_are_not_called_tampering(seed: int, kind: str) -> None:
     assert report.explained == len(gone)
 
 
+@pytest.mark.parametrize("seed", range(50))
+def test_lawful_compactions_are_not_called_tampering(seed: int) -> None:
+    """Entries of any priority but permanent are archived, some after their priority was set and set back."""
+    log = Log(random.Random(seed))
+    archived = []
+    for number in range(30):
+        priority = log.rng.choice(("normal", "high", "pin", "permanent"))
+        _emitted(log, f"entry{number}", priority)
+        if priority != "permanent":
+            archived.append(len(log.messages))
+            for before, after in ((priority, "permanent"), ("permanent", "normal")) if log.rng.random() < 0.3 else ():
+                _priority(log, f"entry{number}", before, after)
+        if log.rng.random() < 0.1:
+            log.seal()
+    _archived(log, *log.rng.sample(archived, len(archived) // 2))
+    log.seal()
+    report = checked(log.messages, log.notes)
+    assert (report.integrity, report.completeness, report.breaks) == (True, True, [])
+
+
 def test_message_where_none_was_sealed_is_forged() -> None:
     log = Log(random.Random(3))
     for number in range(4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -101,6 +102,32 @@ async def test_verify_names_and_counts_the_rows_that_differ(tmp_path: Path) -> N
         assert (entries.key["seq"], entries.column, entries.kind) == ("20", "summary", "changed")
         assert results["vectors"].differing == {"journal_embeddings": {"only fresh": 1}}
         assert results["fulltext"].differing == {"postings": {"only live": 1}}
+
+
+@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.nightly)])
+async def test_a_row_of_any_view_that_is_removed_doubled_or_of_before_is_found(tmp_path: Path, rounds: int) -> None:
+    draw = random.Random(32)
+    async with node(tmp_path / "v.duckdb", discover_projections()) as live:
+        await live.host.fold(STREAM)
+        owner = {
+            table.name: projection.name
+            for projection in live.host.projections
+            for table in projection.tables
+            if table.digested and live.store.rows(f"SELECT 1 FROM {table} LIMIT 1")
+        }
+        assert len(owner) >= 4
+        for _ in range(rounds):
+            table = draw.choice(sorted(owner))
+            [row] = draw.sample(live.store.rows(f"SELECT rowid FROM {table}"), 1)
+            which = f"{table} WHERE rowid = {row[0]}"
+            changes = [f"DELETE FROM {which}", f"INSERT INTO {table} FROM {which}"]
+            change = draw.choice(changes)
+            if table == "journal_entries" and draw.random() < 0.5:
+                change = f"DELETE FROM {table} WHERE seq > 40"  # as in an older copy
+            await live.store.write(lambda con, sql=change: con.execute(sql))
+            results = await verify(live.host, source_of(STREAM), memory_mb=MEMORY_MB)
+            assert {result.projection for result in results if not result.equal} == {owner[table]}, change
+            await rebuild(live.host, source_of(STREAM), memory_mb=MEMORY_MB, names=[owner[table]])
 
 
 async def test_what_a_later_event_settled_is_reported_as_it_is_now(tmp_path: Path) -> None:

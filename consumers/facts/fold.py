@@ -38,9 +38,8 @@ from ...schemas.facts.tables import (
 from ...schemas.palace.events import DrawerDeleted, DrawerRestored, DrawerSuperseded
 from ...schemas.standing.events import StatementCorrected
 from ...schemas.text import analyzer as text
-from ...schemas.text.analyzer import Analyzer
 from ..folds.payloads import Current, decisions
-from ..folds.words import fact_terms
+from ..folds.words import fact_terms, text_analyzer
 from ..projection import Batch, FoldTransaction
 
 K = TypeVar("K", str, int)
@@ -65,9 +64,6 @@ _LASTING: Final = f"""SELECT subject_id, predicate, object_id FROM {FACTS}
 """The facts that name these entities and have no end, the first last; joins of few ids cost four times as much."""
 _ALIASES: Final = f"""SELECT entity_id, alias_of, name FROM {KG_ENTITIES}
     WHERE workspace_id = $1 AND {PRESENT} AND alias_of IN (SELECT unnest($2)) ORDER BY name"""
-_ENDINGS: Final = f"""SELECT item, text, flags & {DESCRIBED} <> 0 FROM {ENTITY_TEXTS}
-    WHERE key IN (SELECT unnest(?))"""
-"""Entity → its text, and whether that ends with a fact."""
 
 
 class _Stated(NamedTuple):
@@ -95,11 +91,6 @@ class FactsProjection:
         DrawerRestored,
         StatementCorrected,
     )
-
-    def __init__(self) -> None:
-        import Stemmer
-
-        self._analyzer = Analyzer(Stemmer.Stemmer)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Take in the batch's events in stream order."""
@@ -131,7 +122,7 @@ class FactsProjection:
         entities.rows.write()
         facts.rows.write()
         for workspace_id in sorted({event.workspace_id for event, _ in events}):
-            _Texts(workspace_id, entities, facts, tx, self._analyzer).renew()
+            _Texts(workspace_id, entities, facts, tx).renew()
 
 
 class _Entities:
@@ -318,14 +309,11 @@ class _Facts:
 class _Texts:
     """The texts of a workspace whose facts or entities a batch changed."""
 
-    def __init__(
-        self, workspace_id: str, entities: _Entities, facts: _Facts, tx: FoldTransaction, analyzer: Analyzer
-    ) -> None:
+    def __init__(self, workspace_id: str, entities: _Entities, facts: _Facts, tx: FoldTransaction) -> None:
         self._workspace_id = workspace_id
         self._entities = entities
         self._facts = facts
         self._tx = tx
-        self._analyzer = analyzer
 
     def renew(self) -> None:
         """Write the texts of what the batch changed, and of what names an entity that it renamed."""
@@ -370,7 +358,7 @@ class _Texts:
         for fact in facts:
             subject, object_ = roots[fact.subject_id].name, roots[fact.object_id].name
             words = f"{names[fact.subject_id].name} {fact.predicate} {names[fact.object_id].name}"
-            terms = fact_terms(self._analyzer, f"{subject} {fact.predicate} {object_} {fact.text or ''}")
+            terms = fact_terms(text_analyzer(), f"{subject} {fact.predicate} {object_} {fact.text or ''}")
             text_hash = known[fact.key].text_hash if fact.key in known else self._facts.hashes[fact.key]
             rows[fact.key] = _fact_text(fact, fact.text or words, text_hash, *terms)
         former = [known[key] for key in rows if key in known]
@@ -388,11 +376,9 @@ class _Texts:
             for end in (fact.subject_id, fact.object_id) if fact.valid_to is None else ():
                 first.setdefault(roots[end].entity_id, fact)
         keys = {one: _key_of(self._workspace_id, one) for one in sorted({*changed, *mentioned, *first, *dict(ends)})}
-        rows_now = self._tx.rows(_ENDINGS, [list(keys.values())]) if keys else []
-        endings = {item: (words, is_described) for item, words, is_described in rows_now}
-        changed |= {one for one in first if one in endings and not endings[one][1]}
-        changed |= {one for one, words in ends if one in endings and endings[one][0].endswith(words)}
-        former = {row.item: row for row in self._tx.find(ENTITY_TEXTS, sorted(keys[one] for one in changed))}
+        former = {row.item: row for row in self._tx.find(ENTITY_TEXTS, sorted(keys.values()))} if keys else {}
+        changed |= {one for one in first if one in former and not former[one].flags & DESCRIBED}
+        changed |= {one for one, words in ends if one in former and former[one].text.endswith(words)}
         aliases: dict[str, list[str]] = {}
         if changed:
             meant = {one: one for one in changed}
@@ -403,7 +389,7 @@ class _Texts:
                 for end in (lasting.subject_id, lasting.object_id):
                     if end in meant:
                         first[meant[end]] = lasting
-        written = sorted(changed | (keys.keys() - endings.keys()))
+        written = sorted(changed | (keys.keys() - former.keys()))
         words = self._words({one: first[one] for one in written if one in first})
         rows = []
         for one, entity in self._entities.of(self._workspace_id, written).items():
@@ -433,7 +419,7 @@ class _Texts:
         else:
             assert known is not None  # an entity has a text since it was named
             source_id, ts_ms = known.source_id, known.ts_ms
-        terms, counts = fact_terms(self._analyzer, words)
+        terms, counts = fact_terms(text_analyzer(), words)
         return TextRow(
             entity.key,
             entity.workspace_id,

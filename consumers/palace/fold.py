@@ -60,9 +60,8 @@ from ...schemas.standing.events import StatementCorrected
 from ...schemas.sweeps.events import SweepTicked
 from ...schemas.sweeps.rules import DECAY
 from ...schemas.text import analyzer as text
-from ...schemas.text.analyzer import Analyzer
 from ..folds.payloads import Current, payload_of, succeed
-from ..folds.words import chunk_terms
+from ..folds.words import chunk_terms, text_analyzer
 from ..projection import Batch, Folds, FoldTransaction
 
 _FADING: Final = f"""SELECT drawer.key, drawer.drawer_id FROM {DRAWERS} AS drawer {UPKEEP}
@@ -193,7 +192,7 @@ class _Drawers:
         """Take in one event."""
         _FOLDS[type(said)](self, event, said)
 
-    def write(self, analyzer: Analyzer) -> None:
+    def write(self) -> None:
         """Write what changed, and the texts of the drawers that did."""
         self._rows.write()
         self._upkeep.write()
@@ -209,9 +208,9 @@ class _Drawers:
                 for name, (count, read_ms) in self._reads.items()
             ]
             self._tx.replace(DRAWER_USES, used)
-        self._renew_texts(analyzer)
+        self._renew_texts()
 
-    def _renew_texts(self, analyzer: Analyzer) -> None:
+    def _renew_texts(self) -> None:
         names = list(self._rows.changed)
         former = (
             {row.key: row for row in self._tx.find(DRAWER_TEXTS, sorted({name[0] for name in names}))} if names else {}
@@ -219,7 +218,7 @@ class _Drawers:
         live = [row for name in names if (row := self._rows.now.get(name)) is not None and _counts(row)]
         for key in former.keys() - {row.key for row in live}:
             self._tx.delete(DRAWER_TEXTS, key=key)
-        texts = [_text_row(row, former.get(row.key), analyzer) for row in sorted(live, key=attrgetter("since_seq"))]
+        texts = [_text_row(row, former.get(row.key)) for row in sorted(live, key=attrgetter("since_seq"))]
         changed = [row for row in texts if row != former.get(row.key)]
         self._tx.replace(DRAWER_TEXTS, changed, [former[row.key] for row in changed if row.key in former])
 
@@ -417,11 +416,6 @@ class DrawersProjection:
     tables: ClassVar[Tables] = (DRAWERS, DRAWER_TEXTS, DRAWER_USES, DRAWER_UPKEEP, DRAWER_CENTROIDS, PALACE_IDENTITIES)
     folds: ClassVar[Folds] = (*_FOLDS, *_OTHERS)
 
-    def __init__(self) -> None:
-        import Stemmer
-
-        self._analyzer = Analyzer(Stemmer.Stemmer)
-
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Fold each event in stream order; what lies between two sweeps is read and written together."""
         part: list[tuple[EntryRecorded, ControlPayload]] = []
@@ -440,7 +434,7 @@ class DrawersProjection:
             drawers = _Drawers(events, tx)
             for event, said in events:
                 drawers.fold(event, said)
-            drawers.write(self._analyzer)
+            drawers.write()
 
 
 _BY_TYPE: Final = {model.ENTRY_TYPE: model for model in (*_FOLDS, *_OTHERS)}
@@ -453,11 +447,11 @@ def _read(batch: Batch) -> Iterator[tuple[EntryRecorded, ControlPayload]]:
             yield event, payload_of(event, model)
 
 
-def _text_row(row: DrawerRow, former: TextRow | None, analyzer: Analyzer) -> TextRow:
+def _text_row(row: DrawerRow, former: TextRow | None) -> TextRow:
     if former is not None and former.text == row.content:
         terms, counts = former.terms, former.counts
     else:
-        terms, counts = chunk_terms(analyzer, row.content)
+        terms, counts = chunk_terms(text_analyzer(), row.content)
     return TextRow(
         row.key,
         row.workspace_id,

@@ -188,16 +188,11 @@ class Setting:
 
 @cache
 def _help_of(model: type[BaseModel]) -> dict[str, str]:
-    [declared] = ast.parse(inspect.getsource(model)).body
-    assert isinstance(declared, ast.ClassDef)
+    declared: Any = ast.parse(inspect.getsource(model)).body[0]
     return {
         field.target.id: " ".join(below.value.value.split())
         for field, below in pairwise(declared.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(below, ast.Expr)
-        and isinstance(below.value, ast.Constant)
-        and isinstance(below.value.value, str)
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr)
     }
 
 

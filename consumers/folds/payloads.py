@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
@@ -19,9 +19,9 @@ from ...schemas.core.ids import SYSTEM_WORKSPACE
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.table import R, Table
 from ...schemas.entries.events import MemoryCompacted
-from ...schemas.models.events import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
-from ...schemas.models.tables import ModelState
-from ..projection import Batch, FoldTransaction
+from ...schemas.models.events import MODEL_DECISIONS, EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from ...schemas.models.tables import DroppedRow, ModelState
+from ..projection import Batch, FoldTransaction, in_order
 
 # Tables that keep history: a row counts from ``since_seq`` on and until, but not including, ``until_seq``.
 #
@@ -205,6 +205,40 @@ def model_decision(event: EntryRecorded) -> ModelDecision | None:
         added = payload_of(event, EmbeddingsAdded)
         return ModelDecision(added.model, ModelState.ADDED, added.embedder)
     return ModelDecision(payload_of(event, EmbeddingsDropped).model, ModelState.DROPPED, None)
+
+
+def fold_by_model(
+    facts: Sequence[Any],
+    batch: Batch,
+    tx: FoldTransaction,
+    table: Table[R],
+    dropped_table: Table[DroppedRow],
+    row_of: Callable[[Any], R],
+) -> None:
+    """Upsert the rows of a batch's facts, and forget those of models that it drops; ``dropped_table`` names all dropped."""
+    decisions = batch.control(*MODEL_DECISIONS)
+    if not facts and not decisions:
+        return
+    dropped = {row.model for row in tx.whole(dropped_table)}
+    rows: dict[Any, Any] = {}
+    name_of = attrgetter(*table.key)
+    for event in in_order(facts, decisions):
+        if not isinstance(event, EntryRecorded):
+            if event.model not in dropped:
+                row = row_of(event)
+                rows[name_of(row)] = row
+        elif (decision := model_decision(event)) is not None:
+            model, drops = decision.model, decision.state is ModelState.DROPPED
+            if drops and model not in dropped:
+                tx.add(dropped_table, [DroppedRow(model)])
+                tx.delete(table, model=model)
+                rows = {name: row for name, row in rows.items() if row.model != model}
+                dropped.add(model)
+            elif not drops and model in dropped:
+                tx.delete(dropped_table, model=model)
+                dropped.remove(model)
+    if rows:
+        tx.replace(table, list(rows.values()), tx.find(table, list({row.key for row in rows.values()})))
 
 
 # The entries that the compactions of a batch archive, for every fold with rows about them.

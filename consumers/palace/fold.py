@@ -188,10 +188,6 @@ class _Drawers:
         self._upkeep.read(map(name_key, drawers))
         self._reads: dict[_Name, tuple[int, int]] = {}  # entry → how often it was read, and when last
 
-    def fold(self, event: EntryRecorded, said: ControlPayload) -> None:
-        """Take in one event."""
-        _FOLDS[type(said)](self, event, said)
-
     def write(self) -> None:
         """Write what changed, and the texts of the drawers that did."""
         self._rows.write()
@@ -433,7 +429,7 @@ class DrawersProjection:
         if events:
             drawers = _Drawers(events, tx)
             for event, said in events:
-                drawers.fold(event, said)
+                _FOLDS[type(said)](drawers, event, said)
             drawers.write()
 
 

@@ -1621,6 +1621,7 @@ class Operations:
         palace_ingest: bool | None = None,
         evidence_floor: float | None = None,
         review_rules: bool | None = None,
+        learn_from_chats: bool | None = None,
         context_budget_tokens: int | None = None,
         context_system_tokens: int | None = None,
         remembered_tokens: int | None = None,
@@ -1634,6 +1635,7 @@ class Operations:
                 "palace_ingest",
                 "evidence_floor",
                 "review_rules",
+                "learn_from_chats",
                 "context_budget_tokens",
                 "context_system_tokens",
                 "remembered_tokens",
@@ -1657,6 +1659,8 @@ class Operations:
             palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
+            learn_from_chats: Whether consolidations learn rules from chat.* and message.posted entries, too: from
+                turns that name a cause, a condition or an instruction and are not about their author.
             context_budget_tokens: Tokens of a whole assembled context.
             context_system_tokens: Tokens of a context that are reserved for the system's text.
             remembered_tokens: Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default.

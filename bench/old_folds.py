@@ -153,12 +153,12 @@ def _messages(entries: int) -> Iterator[Any]:
             aliases = {"aliases": [entity()], "dropped_aliases": chance.choice([[], [entity()]])}
             renamed = {**entity(), "name": f"{text(n, 2)} {n % 50}"}
             return made({"entity": renamed, **aliases}, "kg.entity_named", n)
-        payload: dict[str, Any] = {
+        payloads: dict[str, dict[str, Any]] = {
             "ended": {"fact_ids": some(facts, 3), "ended": "2026-02-01", "reason": "moved"},
             "verified": {"fact_id": chance.choice(facts), "confidence": chance.choice([None, 0.25])},
             "verification_requested": {"fact_ids": some(facts, 5), "cause": "stale"},
-        }[kind]
-        return made(payload, f"fact.{kind}", n)
+        }
+        return made(payloads[kind], f"fact.{kind}", n)
 
     def of_document(n: int) -> Any:
         documents.append(f"w_{n}")
@@ -203,7 +203,7 @@ def _messages(entries: int) -> Iterator[Any]:
         src, dst = chance.randrange(1, entries), chance.randrange(1, entries)
         if chance.random() < 0.3:
             return token_bits(corpus.entry_id(src), entry_seq=src + 2, model=MODEL, tokens=8, workspace=WORKSPACE)
-        ends = {
+        ends: dict[str, Any] = {
             "src_seq": src + 2,
             "dst_seq": dst + 2,
             "relation": chance.choice(["similar", "contradicts", "supports"]),

@@ -190,7 +190,7 @@ class Setting:
 def _help_of(model: type[BaseModel]) -> dict[str, str]:
     declared: Any = ast.parse(inspect.getsource(model)).body[0]
     return {
-        field.target.id: " ".join(below.value.value.split())
+        ast.unparse(field.target): " ".join(str(ast.literal_eval(below.value)).split())
         for field, below in pairwise(declared.body)
         if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr)
     }

@@ -136,7 +136,10 @@ class FoldTransaction(Protocol):
         ...
 
     def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
-        """The rows of an own table with one of ``keys`` in its column ``key``; almost free if there are no such rows."""
+        """The rows of an own table with one of ``keys`` in its column ``key``; almost free if there are no such rows.
+
+        Of a table that keeps history these are the current ones, which ``replace`` then replaces; ended ones stay.
+        """
         ...
 
     def whole(self, table: Table[R]) -> Sequence[R]:

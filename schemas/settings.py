@@ -9,11 +9,15 @@ part of the families' versioned rules.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -163,18 +167,33 @@ class Setting:
     """A setting as its model declares it.
 
     Attributes:
+        model: The model that declares it.
         name: Name of the field.
-        help: Help text in Markdown, from the docstring below the field.
         secret: Whether its value is never printed (``repr=False``).
         variables: Names of its variables, the setting's own variable first; empty if the environment is not read.
         default: The default in Markdown.
     """
 
+    model: type[BaseModel]
     name: str
-    help: str
     secret: bool
     variables: tuple[str, ...]
     default: str
+
+    @property
+    def help(self) -> str:
+        """Help text in Markdown: the docstring below the field, which is read here because that takes 50 ms of a start."""
+        return _help_of(self.model)[self.name]
+
+
+@cache
+def _help_of(model: type[BaseModel]) -> dict[str, str]:
+    declared: Any = ast.parse(inspect.getsource(model)).body[0]
+    return {
+        ast.unparse(field.target): " ".join(str(ast.literal_eval(below.value)).split())
+        for field, below in pairwise(declared.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr)
+    }
 
 
 def settings_of(model: type[BaseModel], also: str | None = None) -> tuple[Setting, ...]:
@@ -185,8 +204,7 @@ def settings_of(model: type[BaseModel], also: str | None = None) -> tuple[Settin
         others = env.also if also is None else (f"{also}{name.upper()}",)
         words = env.default or default_text(field.default)
         default = ", else ".join((*(f"`{other}`" for other in env.also), words))
-        text = " ".join((field.description or "").split())
-        found.append(Setting(name, text, not field.repr, (f"{PREFIX}{name.upper()}", *others), default))
+        found.append(Setting(model, name, not field.repr, (f"{PREFIX}{name.upper()}", *others), default))
     return tuple(found)
 
 
@@ -220,7 +238,7 @@ def _cache_home() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "crew-journal"
 
 
-class NodeSettings(BaseModel, use_attribute_docstrings=True):
+class NodeSettings(BaseModel):
     """Settings of the node itself."""
 
     data_dir: Annotated[Path, Env(default="`journal` in `~/.local/state/crew-journal`")] = Field(
@@ -281,7 +299,7 @@ class NodeSettings(BaseModel, use_attribute_docstrings=True):
         return self.cache_dir / "nats"
 
 
-class BrokerSettings(BaseModel, use_attribute_docstrings=True):
+class BrokerSettings(BaseModel):
     """Settings of the broker."""
 
     nats: str | None = None
@@ -357,7 +375,7 @@ class BrokerSettings(BaseModel, use_attribute_docstrings=True):
         return address.url
 
 
-class ModelSettings(BaseModel, use_attribute_docstrings=True):
+class ModelSettings(BaseModel):
     """Settings of models."""
 
     embedder: EmbedderKind = "auto"
@@ -398,7 +416,7 @@ class ModelSettings(BaseModel, use_attribute_docstrings=True):
     """Smallest cosine similarity of a `similar` relation, above 0 and at most 1. Any other value counts as 0.8."""
 
 
-class DocumentSettings(BaseModel, use_attribute_docstrings=True):
+class DocumentSettings(BaseModel):
     """Settings of memory documents."""
 
     memory_provider: str = "journal"
@@ -428,7 +446,7 @@ Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 _WEIGHTS: Final = Weights()
 
 
-class LayeredSettings(BaseModel, use_attribute_docstrings=True):
+class LayeredSettings(BaseModel):
     """Salience, context budget, decay and episodes."""
 
     salience_enabled: bool = True
@@ -489,7 +507,7 @@ class LayeredSettings(BaseModel, use_attribute_docstrings=True):
         return self.memory_episodic_ttl if self.memory_episodic_store in ("redis", "dragonfly") else None
 
 
-class LimitSettings(BaseModel, use_attribute_docstrings=True):
+class LimitSettings(BaseModel):
     """Limits of a node."""
 
     hot_index_mb: int = Field(default=512, ge=16)
@@ -516,7 +534,7 @@ class LimitSettings(BaseModel, use_attribute_docstrings=True):
     """Requests of a token of role AGENT or LEAD that may be open at once, including live streams; 0 for no limit."""
 
 
-class ClientSettings(BaseModel, use_attribute_docstrings=True):
+class ClientSettings(BaseModel):
     """Variables of the client and the command line; ``Settings`` does not have them."""
 
     url: Annotated[str | None, Env(default="the `up` of the data directory")] = None

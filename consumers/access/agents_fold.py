@@ -6,12 +6,12 @@ gives the time of registration.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...schemas.access.events import AgentRegistered, CrewRegistered
-from ...schemas.access.tables import AGENTS, AGENTS_PROJECTION, CREWS, AgentRow, CrewRow
+from ...schemas.access.tables import AGENTS, AGENTS_PROJECTION, CREWS
 from ...schemas.core.envelope import EntryRecorded
-from ...schemas.core.table import Tables
+from ...schemas.core.table import Table, Tables
 from ..folds.payloads import decisions, json_text, succeed
 from ..projection import Batch, FoldTransaction
 
@@ -28,35 +28,27 @@ class AgentsProjection:
         """Add each registration, which ends the previous one, in stream order."""
         for event, payload in decisions(batch, *self.folds):
             if isinstance(payload, AgentRegistered):
-                _register_agent(event, payload, tx)
+                _register(event, payload, tx, AGENTS, {"agent_id": payload.agent_id})
             elif isinstance(payload, CrewRegistered):
-                _register_crew(event, payload, tx)
+                _register(event, payload, tx, CREWS, {"crew_id": payload.crew_id})
 
 
-def _register_agent(event: EntryRecorded, agent: AgentRegistered, tx: FoldTransaction) -> None:
-    known = tx.get(AGENTS, workspace_id=event.workspace_id, agent_id=agent.agent_id, until_seq=None)
-    fields = agent.model_dump(mode="json") | {"settings": json_text(agent.settings)}
-    row = AgentRow(
+def _register(
+    event: EntryRecorded,
+    payload: AgentRegistered | CrewRegistered,
+    tx: FoldTransaction,
+    table: Table[Any],
+    name: dict[str, str],
+) -> None:
+    known = tx.get(table, workspace_id=event.workspace_id, **name, until_seq=None)
+    row = table.row(
         event.workspace_id,
-        **fields,
+        **payload.model_dump(mode="json") | {"settings": json_text(payload.settings)},
         registered_ms=known[0].registered_ms if known else event.published_ms,
         updated_ms=event.published_ms,
         since_seq=event.seq,
     )
-    succeed(tx, AGENTS, [row])
-
-
-def _register_crew(event: EntryRecorded, crew: CrewRegistered, tx: FoldTransaction) -> None:
-    known = tx.get(CREWS, workspace_id=event.workspace_id, crew_id=crew.crew_id, until_seq=None)
-    fields = crew.model_dump(mode="json") | {"settings": json_text(crew.settings)}
-    row = CrewRow(
-        event.workspace_id,
-        **fields,
-        registered_ms=known[0].registered_ms if known else event.published_ms,
-        updated_ms=event.published_ms,
-        since_seq=event.seq,
-    )
-    succeed(tx, CREWS, [row])
+    succeed(tx, table, [row])
 
 
 PROJECTION = AgentsProjection

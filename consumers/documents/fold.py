@@ -32,10 +32,9 @@ from ...schemas.documents.tables import (
 )
 from ...schemas.text import analyzer as text
 from ...schemas.text import injection
-from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in
 from ..folds.payloads import decisions, json_text
-from ..folds.words import chunk_terms
+from ..folds.words import chunk_terms, text_analyzer
 from ..projection import Batch, FoldTransaction
 
 _STORED_CHUNKS: Final = f"""SELECT key, first_line, last_line, text_hash FROM {CHUNK_TEXTS}
@@ -53,11 +52,6 @@ class DocumentsProjection:
     version: ClassVar = 103 + text.VERSION + injection.REVISION
     tables: ClassVar[Tables] = (DOCUMENTS, VERSIONS, CHUNK_TEXTS, MEMORY_CONFIG)
     folds: ClassVar = (DocumentWritten, MemoryVersionsSwept, MemoryConfigUpdated)
-
-    def __init__(self) -> None:
-        import Stemmer
-
-        self._analyzer = Analyzer(Stemmer.Stemmer)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Take in the batch's writes, then sweep; a sweep is about versions before it, so the order does not matter."""
@@ -135,7 +129,7 @@ class DocumentsProjection:
 
     def _text_row(self, row: DocumentRow, number: int, chunk: Chunk, source: _Source) -> TextRow:
         indexed = chunk.indexed
-        terms, counts = chunk_terms(self._analyzer, indexed)
+        terms, counts = chunk_terms(text_analyzer(), indexed)
         return TextRow(
             row.key,
             row.workspace_id,

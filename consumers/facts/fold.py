@@ -38,9 +38,8 @@ from ...schemas.facts.tables import (
 from ...schemas.palace.events import DrawerDeleted, DrawerRestored, DrawerSuperseded
 from ...schemas.standing.events import StatementCorrected
 from ...schemas.text import analyzer as text
-from ...schemas.text.analyzer import Analyzer
-from ..folds.payloads import decisions
-from ..folds.words import fact_terms
+from ..folds.payloads import Current, decisions
+from ..folds.words import fact_terms, text_analyzer
 from ..projection import Batch, FoldTransaction
 
 K = TypeVar("K", str, int)
@@ -52,7 +51,7 @@ DELETED: Final = "its drawer was deleted"
 """Reasons of ends that a restored drawer undoes."""
 CORRECTED: Final = "what it was taken from was corrected"
 _FROM_DRAWERS: Final = f"""SELECT DISTINCT key FROM {FACTS}
-    WHERE until_seq IS NULL AND source_drawer_id IN (SELECT unnest(?))"""
+    WHERE {PRESENT} AND source_drawer_id IN (SELECT unnest(?))"""
 
 _NAMING: Final = f"""WITH same AS (SELECT entity_id FROM {KG_ENTITIES} WHERE workspace_id = $1 AND {PRESENT}
         AND (entity_id IN (SELECT unnest($2)) OR alias_of IN (SELECT unnest($2))))
@@ -65,9 +64,6 @@ _LASTING: Final = f"""SELECT subject_id, predicate, object_id FROM {FACTS}
 """The facts that name these entities and have no end, the first last; joins of few ids cost four times as much."""
 _ALIASES: Final = f"""SELECT entity_id, alias_of, name FROM {KG_ENTITIES}
     WHERE workspace_id = $1 AND {PRESENT} AND alias_of IN (SELECT unnest($2)) ORDER BY name"""
-_ENDINGS: Final = f"""SELECT item, text, flags & {DESCRIBED} <> 0 FROM {ENTITY_TEXTS}
-    WHERE key IN (SELECT unnest(?))"""
-"""Entity → its text, and whether that ends with a fact."""
 
 
 class _Stated(NamedTuple):
@@ -96,11 +92,6 @@ class FactsProjection:
         StatementCorrected,
     )
 
-    def __init__(self) -> None:
-        import Stemmer
-
-        self._analyzer = Analyzer(Stemmer.Stemmer)
-
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Take in the batch's events in stream order."""
         events: list[tuple[EntryRecorded, _Said]] = list(decisions(batch, *self.folds))
@@ -128,40 +119,30 @@ class FactsProjection:
             elif facts.add(event, said):
                 entities.mention(event, said.subject)
                 entities.mention(event, said.object)
-        tx.replace(KG_ENTITIES, list(entities.written.values()), _replaced(entities.former, entities.written))
-        tx.replace(FACTS, list(facts.written.values()), _replaced(facts.former, facts.written))
+        entities.rows.write()
+        facts.rows.write()
         for workspace_id in sorted({event.workspace_id for event, _ in events}):
-            _Texts(workspace_id, entities, facts, tx, self._analyzer).renew()
+            _Texts(workspace_id, entities, facts, tx).renew()
 
 
 class _Entities:
-    """The entities that a batch names: what counts of them now, and the rows to write."""
+    """The entities that a batch names."""
 
     def __init__(self, events: Sequence[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
-        keys = {_key(event, one.entity_id) for event, said in events for one in _named_in(said)}
-        self.former = tx.find(KG_ENTITIES, sorted(keys))
-        self.written: dict[tuple[int, int], EntityRow] = {}
+        self.rows = Current(
+            tx, KG_ENTITIES, (_key(event, one.entity_id) for event, said in events for one in _named_in(said))
+        )
         self.events = {event.seq: event for event, _ in events}
-        self._tx = tx
-        self._before = {row.key: row for row in self.former if row.until_seq is None}
-        self._open = dict(self._before)
-
-    def changes(self, workspace_id: str) -> Iterable[tuple[EntityRow | None, EntityRow]]:
-        """The entities that were written: what counted before the batch, and what counts now."""
-        for key in sorted({key for key, _ in self.written}):
-            if (row := self._open[key]).workspace_id == workspace_id:
-                yield self._before.get(key), row
 
     def of(self, workspace_id: str, ids: Iterable[str]) -> dict[str, EntityRow]:
-        """The entities with these ids; call it after the batch's were written."""
+        """The entities with these ids."""
         keys = {_key_of(workspace_id, one): one for one in ids}
-        if unread := sorted(keys.keys() - self._open.keys()):
-            self._open |= {row.key: row for row in self._tx.find(KG_ENTITIES, unread) if row.until_seq is None}
-        return {one: self._open[key] for key, one in keys.items() if key in self._open}
+        self.rows.read(keys)
+        return {one: self.rows.now[key] for key, one in keys.items() if key in self.rows.now}
 
     def mention(self, event: EntryRecorded, entity: FactEntity) -> None:
         """An entity that a fact names: new, or known and perhaps of a general type until now."""
-        known = self._open.get(_key(event, entity.entity_id))
+        known = self.rows.now.get(_key(event, entity.entity_id))
         if known is None:
             self._put(event, entity, None)
         elif known.type == GENERAL_TYPE and entity.type != GENERAL_TYPE:
@@ -177,51 +158,38 @@ class _Entities:
 
     def _put(self, event: EntryRecorded, entity: FactEntity, alias_of: str | None) -> None:
         key = _key(event, entity.entity_id)
-        row = EntityRow(
-            key, event.workspace_id, entity.entity_id, entity.name, entity.type, alias_of, since_seq=event.seq
+        self.rows.put(
+            EntityRow(
+                key, event.workspace_id, entity.entity_id, entity.name, entity.type, alias_of, since_seq=event.seq
+            )
         )
-        known = self._open.get(key)
-        if known is not None and known.since_seq < event.seq:
-            self.written[known.key, known.since_seq] = known._replace(until_seq=event.seq)
-        self._open[key] = self.written[key, event.seq] = row
 
 
 class _Facts:
-    """The facts that a batch asserts or ends: what counts of them now, and the rows to write."""
+    """The facts that a batch asserts or ends."""
 
     def __init__(self, events: Sequence[tuple[EntryRecorded, _Said]], tx: FoldTransaction) -> None:
         keys = {_key(event, fact_id) for event, said in events for fact_id in _fact_ids(said)}
         drawers = sorted({said.drawer_id for _, said in events if isinstance(said, _OfDrawer)})
         if drawers:
             keys.update(int(key) for (key,) in tx.rows(_FROM_DRAWERS, [drawers]))
-        self.former = tx.find(FACTS, sorted(keys))
-        self.written: dict[tuple[int, int], FactRow] = {}
+        self.rows = Current(tx, FACTS, keys)
         self.hashes: dict[int, int] = {}  # new fact → hash of the words in which it was asserted
-        self._tx = tx
-        self._before = {row.key: row for row in self.former if row.until_seq is None}
-        self._open = dict(self._before)
-
-    def changes(self, workspace_id: str) -> Iterable[tuple[FactRow | None, FactRow]]:
-        """The facts that were written: what counted before the batch, and what counts now."""
-        for key in sorted({key for key, _ in self.written}):
-            if (row := self._open[key]).workspace_id == workspace_id:
-                yield self._before.get(key), row
 
     def of(self, keys: Iterable[int]) -> list[FactRow]:
-        """The facts with these keys; call it after the batch's were written."""
+        """The facts with these keys."""
         wanted = sorted(keys)
-        if unread := [key for key in wanted if key not in self._open]:
-            self._open |= {row.key: row for row in self._tx.find(FACTS, unread) if row.until_seq is None}
-        return [self._open[key] for key in wanted]
+        self.rows.read(wanted)
+        return [self.rows.now[key] for key in wanted]
 
     def add(self, event: EntryRecorded, said: FactAsserted) -> bool:
         """Add a fact; False if its id is known."""
         key = _key(event, said.fact_id)
-        if key in self._open:
+        if key in self.rows.now:
             return False
         by = event.entry
         self.hashes[key] = hash64(said.text or f"{said.subject.name} {said.predicate} {said.object.name}")
-        self._open[key] = self.written[key, event.seq] = FactRow(
+        row = FactRow(
             key,
             event.workspace_id,
             said.fact_id,
@@ -252,11 +220,12 @@ class _Facts:
             verify_asked_ms=None,
             since_seq=event.seq,
         )
+        self.rows.put(row)
         return True
 
     def verify(self, event: EntryRecorded, said: FactVerified) -> None:
         """Note that a fact that is known was found to hold."""
-        if (known := self._open.get(_key(event, said.fact_id))) is not None:
+        if (known := self.rows.now.get(_key(event, said.fact_id))) is not None:
             confidence = known.confidence if said.confidence is None else said.confidence
             source = said.source_drawer_id or known.source_drawer_id
             self._put(
@@ -271,7 +240,7 @@ class _Facts:
     def request_verification(self, event: EntryRecorded, said: VerificationRequested) -> None:
         """Note since when a verification of those that are known is wanted; the first request counts."""
         for fact_id in dict.fromkeys(said.fact_ids):
-            known = self._open.get(_key(event, fact_id))
+            known = self.rows.now.get(_key(event, fact_id))
             if known is not None and known.verify_asked_ms is None:
                 self._put(event, known, verify_asked_ms=event.published_ms)
 
@@ -279,7 +248,7 @@ class _Facts:
         """End those of the facts that are known and have no end."""
         by = event.entry
         for fact_id in said.fact_ids:
-            known = self._open.get(_key(event, fact_id))
+            known = self.rows.now.get(_key(event, fact_id))
             if known is None or known.valid_to is not None:
                 continue
             self._put(
@@ -295,7 +264,7 @@ class _Facts:
     def correct(self, event: EntryRecorded, said: StatementCorrected) -> None:
         """End the facts that a correction retired, the second before it."""
         for fact_id, by in said.ids("fact").items():
-            known = self._open.get(_key(event, fact_id))
+            known = self.rows.now.get(_key(event, fact_id))
             if known is not None and known.valid_to is None:
                 self._end_before(event, known, event.published_ms, f"replaced: corrected by {by}" if by else CORRECTED)
 
@@ -328,34 +297,30 @@ class _Facts:
         named = (event.workspace_id, drawer_id, ActorType.SYSTEM.value)
         return [
             row
-            for row in self._open.values()
+            for row in self.rows.now.values()
             if (row.workspace_id, row.source_drawer_id, row.asserted_by_type) == named
         ]
 
     def _put(self, event: EntryRecorded, known: FactRow, **changes: Any) -> None:
         """What counts of a fact from an event on."""
-        self.written[known.key, known.since_seq] = known._replace(until_seq=event.seq)
-        self._open[known.key] = self.written[known.key, event.seq] = known._replace(**changes, since_seq=event.seq)
+        self.rows.put(known._replace(**changes, since_seq=event.seq))
 
 
 class _Texts:
     """The texts of a workspace whose facts or entities a batch changed."""
 
-    def __init__(
-        self, workspace_id: str, entities: _Entities, facts: _Facts, tx: FoldTransaction, analyzer: Analyzer
-    ) -> None:
+    def __init__(self, workspace_id: str, entities: _Entities, facts: _Facts, tx: FoldTransaction) -> None:
         self._workspace_id = workspace_id
         self._entities = entities
         self._facts = facts
         self._tx = tx
-        self._analyzer = analyzer
 
     def renew(self) -> None:
         """Write the texts of what the batch changed, and of what names an entity that it renamed."""
         renamed: set[str] = set()
         changed: set[str] = set()  # entities whose first fact may be another one than before
         mentioned: set[str] = set()  # entities about which there may be a first fact now
-        for before, after in self._entities.changes(self._workspace_id):
+        for before, after in _changes(self._entities.rows, self._workspace_id):
             if before is None and after.alias_of is None:
                 mentioned.add(after.entity_id)
                 continue
@@ -364,7 +329,7 @@ class _Texts:
                 renamed.add(after.entity_id)
         added: list[FactRow] = []
         ended: dict[int, FactRow] = {}
-        for former, fact in self._facts.changes(self._workspace_id):
+        for former, fact in _changes(self._facts.rows, self._workspace_id):
             if former is None:
                 added.append(fact)
             elif former.valid_to != fact.valid_to:
@@ -393,7 +358,7 @@ class _Texts:
         for fact in facts:
             subject, object_ = roots[fact.subject_id].name, roots[fact.object_id].name
             words = f"{names[fact.subject_id].name} {fact.predicate} {names[fact.object_id].name}"
-            terms = fact_terms(self._analyzer, f"{subject} {fact.predicate} {object_} {fact.text or ''}")
+            terms = fact_terms(text_analyzer(), f"{subject} {fact.predicate} {object_} {fact.text or ''}")
             text_hash = known[fact.key].text_hash if fact.key in known else self._facts.hashes[fact.key]
             rows[fact.key] = _fact_text(fact, fact.text or words, text_hash, *terms)
         former = [known[key] for key in rows if key in known]
@@ -411,11 +376,9 @@ class _Texts:
             for end in (fact.subject_id, fact.object_id) if fact.valid_to is None else ():
                 first.setdefault(roots[end].entity_id, fact)
         keys = {one: _key_of(self._workspace_id, one) for one in sorted({*changed, *mentioned, *first, *dict(ends)})}
-        rows_now = self._tx.rows(_ENDINGS, [list(keys.values())]) if keys else []
-        endings = {item: (words, is_described) for item, words, is_described in rows_now}
-        changed |= {one for one in first if one in endings and not endings[one][1]}
-        changed |= {one for one, words in ends if one in endings and endings[one][0].endswith(words)}
-        former = {row.item: row for row in self._tx.find(ENTITY_TEXTS, sorted(keys[one] for one in changed))}
+        former = {row.item: row for row in self._tx.find(ENTITY_TEXTS, sorted(keys.values()))} if keys else {}
+        changed |= {one for one in first if one in former and not former[one].flags & DESCRIBED}
+        changed |= {one for one, words in ends if one in former and former[one].text.endswith(words)}
         aliases: dict[str, list[str]] = {}
         if changed:
             meant = {one: one for one in changed}
@@ -426,7 +389,7 @@ class _Texts:
                 for end in (lasting.subject_id, lasting.object_id):
                     if end in meant:
                         first[meant[end]] = lasting
-        written = sorted(changed | (keys.keys() - endings.keys()))
+        written = sorted(changed | (keys.keys() - former.keys()))
         words = self._words({one: first[one] for one in written if one in first})
         rows = []
         for one, entity in self._entities.of(self._workspace_id, written).items():
@@ -456,7 +419,7 @@ class _Texts:
         else:
             assert known is not None  # an entity has a text since it was named
             source_id, ts_ms = known.source_id, known.ts_ms
-        terms, counts = fact_terms(self._analyzer, words)
+        terms, counts = fact_terms(text_analyzer(), words)
         return TextRow(
             entity.key,
             entity.workspace_id,
@@ -507,10 +470,11 @@ def _fact_ids(said: _Said) -> Iterable[str]:
     return said.fact_ids if isinstance(said, (FactEnded, VerificationRequested)) else ()
 
 
-def _replaced(former: Iterable[Row], written: Iterable[tuple[int, int]]) -> list[Row]:
-    """The former rows whose keys are written again; most entities that a fact names stay as they are."""
-    keys = {key for key, _ in written}
-    return [row for row in former if row.key in keys]
+def _changes(rows: Current[Row], workspace_id: str) -> Iterable[tuple[Row | None, Row]]:
+    """The rows that were written: what counted before the batch, and what counts now."""
+    for key in sorted(rows.changed):
+        if (row := rows.now[key]).workspace_id == workspace_id:
+            yield rows.before.get(key), row
 
 
 @lru_cache(maxsize=65_536)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -19,9 +19,9 @@ from ...schemas.core.ids import SYSTEM_WORKSPACE
 from ...schemas.core.payload import ControlPayload
 from ...schemas.core.table import R, Table
 from ...schemas.entries.events import MemoryCompacted
-from ...schemas.models.events import EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
-from ...schemas.models.tables import ModelState
-from ..projection import Batch, FoldTransaction
+from ...schemas.models.events import MODEL_DECISIONS, EmbeddingsActivated, EmbeddingsAdded, EmbeddingsDropped
+from ...schemas.models.tables import DroppedRow, ModelState
+from ..projection import Batch, FoldTransaction, in_order
 
 # Tables that keep history: a row counts from ``since_seq`` on and until, but not including, ``until_seq``.
 #
@@ -69,6 +69,70 @@ def _since(row: Any) -> int:
 
 def _ended(row: Any, seq: int) -> Any:
     return row._replace(until_seq=min(seq, row.until_seq or seq))
+
+
+class Current(Generic[R]):
+    """The current rows of a table with history that a batch concerns: read once, changed in stream order, written once.
+
+    Args:
+        tx: The batch's transaction.
+        table: A table of this projection with a column ``key``. Rows are named by its key without ``since_seq``.
+        keys: The values of ``key`` that the batch may change.
+    """
+
+    def __init__(self, tx: FoldTransaction, table: Table[R], keys: Iterable[int]) -> None:
+        self._tx = tx
+        self._table = table
+        self._name_of = attrgetter(*(name for name in table.key if name != "since_seq"))
+        self._read: set[int] = set()
+        self.before: dict[Any, R] = {}
+        self.now: dict[Any, R] = {}
+        self._ended: list[R] = []
+        self.changed: dict[Any, None] = {}
+        self.read(keys)
+
+    def read(self, keys: Iterable[int]) -> None:
+        """Read further keys; rows that the batch changed stay as it left them."""
+        unread = set(keys) - self._read
+        self._read |= unread
+        found = {self._name_of(row): row for row in self._tx.find(self._table, sorted(unread))} if unread else {}
+        self.before |= found
+        self.now = found | self.now
+
+    def put(self, row: R) -> None:
+        """Let a row follow the current one of its name."""
+        name = self._name_of(row)
+        self.end(name, _since(row))
+        self.now[name] = row
+        self.changed[name] = None
+
+    def end(self, name: Any, seq: int, **values: Any) -> None:
+        """End the current row of a name, with these values; one that began at the same sequence was never current."""
+        row: Any = self.now.pop(name, None)
+        if row is not None:
+            self.changed[name] = None
+            if _since(row) < seq:
+                self._ended.append(row._replace(until_seq=seq, **values))
+
+    def last(self, name: Any) -> R | None:
+        """The current row of a name, else the one that ended last."""
+        if name in self.now:
+            return self.now[name]
+        here = [row for row in self._ended if self._name_of(row) == name]
+        return max(here or self._tx.get(self._table, **self._named(name)), key=attrgetter("until_seq"), default=None)
+
+    def _named(self, name: Any) -> dict[str, Any]:
+        columns = [column for column in self._table.key if column != "since_seq"]
+        return dict(zip(columns, name if len(columns) > 1 else (name,), strict=True))
+
+    def write(self) -> None:
+        """Write what changed; a name without a current row is announced as removed."""
+        for name in self.changed.keys() & self.before.keys() - self.now.keys():
+            self._tx.delete(self._table, **self._named(name), until_seq=None)
+        current = sorted((self.now[name] for name in self.changed if name in self.now), key=_since)
+        keys = {row.key for row in current}  # type: ignore[attr-defined] # a NamedTuple with a key
+        former = [row for name, row in self.before.items() if name in self.now and row.key in keys]  # type: ignore[attr-defined]
+        self._tx.replace(self._table, [*self._ended, *current], former)
 
 
 P = TypeVar("P", bound=ControlPayload)
@@ -141,6 +205,40 @@ def model_decision(event: EntryRecorded) -> ModelDecision | None:
         added = payload_of(event, EmbeddingsAdded)
         return ModelDecision(added.model, ModelState.ADDED, added.embedder)
     return ModelDecision(payload_of(event, EmbeddingsDropped).model, ModelState.DROPPED, None)
+
+
+def fold_by_model(
+    facts: Sequence[Any],
+    batch: Batch,
+    tx: FoldTransaction,
+    table: Table[R],
+    dropped_table: Table[DroppedRow],
+    row_of: Callable[[Any], R],
+) -> None:
+    """Upsert the rows of a batch's facts, and forget those of models that it drops; ``dropped_table`` names all dropped."""
+    decisions = batch.control(*MODEL_DECISIONS)
+    if not facts and not decisions:
+        return
+    dropped = {row.model for row in tx.whole(dropped_table)}
+    rows: dict[Any, Any] = {}
+    name_of = attrgetter(*table.key)
+    for event in in_order(facts, decisions):
+        if not isinstance(event, EntryRecorded):
+            if event.model not in dropped:
+                row = row_of(event)
+                rows[name_of(row)] = row
+        elif (decision := model_decision(event)) is not None:
+            model, drops = decision.model, decision.state is ModelState.DROPPED
+            if drops and model not in dropped:
+                tx.add(dropped_table, [DroppedRow(model)])
+                tx.delete(table, model=model)
+                rows = {name: row for name, row in rows.items() if row.model != model}
+                dropped.add(model)
+            elif not drops and model in dropped:
+                tx.delete(dropped_table, model=model)
+                dropped.remove(model)
+    if rows:
+        tx.replace(table, list(rows.values()), tx.find(table, list({row.key for row in rows.values()})))
 
 
 # The entries that the compactions of a batch archive, for every fold with rows about them.

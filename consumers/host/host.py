@@ -219,7 +219,6 @@ class Host:
         """
         self.store = store
         self.projections = tuple(projections)
-        store.folds = {projection.name: projection.folds for projection in projections}
         self.identities = IdentityIndex()
         self.lagging = asyncio.Event()
         self.folder = BatchFolder(store, park, replays=replays)

@@ -232,8 +232,6 @@ class ViewStore:
         self._config = dict(config)
         self.stream_made: str | None = None
         """Creation time of the folded stream in the broker's format; None if unknown."""
-        self.folds: Mapping[str, tuple[type, ...]] = {}
-        """Projection → payload and event classes that it folds; set by the host."""
         self._gate = ReadGate()
         self._cursors: dict[int, tuple[threading.Thread, duckdb.DuckDBPyConnection]] = {}
         self._cursors_lock = threading.Lock()
@@ -471,10 +469,6 @@ class ViewStore:
             ) from None
         finally:
             self._waiters.discard(moved)
-
-    def views_folding(self, kind: type) -> tuple[str, ...]:
-        """Names of the projections that fold a payload or event class."""
-        return tuple(name for name, folds in self.folds.items() if kind in folds)
 
     def subscribe(self, listener: Callable[[CommittedBatch], None]) -> Callable[[], None]:
         """Call ``listener`` on the event loop after every commit, in order; returns a function that unsubscribes."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ...schemas.core.errors import CrewJournalError
 from ...schemas.core.ports import Changes, TableChanges
-from ...schemas.core.table import Column, R, Table
+from ...schemas.core.table import PRESENT, Column, R, Table
 from ..projection import Projection
 from .faults import forget_strikes
 
@@ -354,7 +354,7 @@ class ProjectionTransaction:
             replaced = set(map(key_of, rows))
             rows = [*rows, *(row for row in former if key_of(row) not in replaced)]  # rows with the same hash
             keys = [getattr(row, KEY) for row in former]
-            self.execute(f"DELETE FROM {table} WHERE {_among(keys)}", keys if len(keys) <= FEW_KEYS else [keys])
+            self.execute(f"DELETE FROM {table} WHERE {_among(table, keys)}", keys if len(keys) <= FEW_KEYS else [keys])
         self.add(table, rows)
 
     def delete(self, table: Table[Any], **values: Any) -> None:
@@ -388,11 +388,11 @@ class ProjectionTransaction:
         return [table.row(*row) for row in rows]
 
     def find(self, table: Table[R], keys: Sequence[int]) -> list[R]:
-        """The rows with one of ``keys`` in the column ``key``; almost free if there are no such rows."""
+        """The rows with one of ``keys`` in the column ``key``, of a table with history the current ones."""
         if not may_hold(self._con, table.name, keys):
             return []
         params = keys if len(keys) <= FEW_KEYS else [keys]
-        rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {_among(keys)}", params)
+        rows = self.rows(f"SELECT {table.names} FROM {table} WHERE {_among(table, keys)}", params)
         return [table.row(*row) for row in rows]
 
     def whole(self, table: Table[R]) -> Sequence[R]:
@@ -403,8 +403,9 @@ class ProjectionTransaction:
         return self._changes.setdefault(table.name, TableChanges())
 
 
-def _among(keys: Sequence[int]) -> str:
-    return f"{KEY} IN ({', '.join('?' * len(keys)) if len(keys) <= FEW_KEYS else 'SELECT unnest(?)'})"
+def _among(table: Table[Any], keys: Sequence[int]) -> str:
+    among = f"{KEY} IN ({', '.join('?' * len(keys)) if len(keys) <= FEW_KEYS else 'SELECT unnest(?)'})"
+    return f"{PRESENT} AND {among}" if table.keeps_history else among
 
 
 def _equalities(values: Mapping[str, Any]) -> str:

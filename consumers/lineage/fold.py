@@ -1,8 +1,9 @@
 """``lineage`` and its names; ``lineage_given``, ``lineage_endings``, ``lineage_near`` and ``lineage_notices``.
 
-Invariants: a row for each reference of a message to another one, none for a message without references. A notice for each
-run that was given a memory before it ended (or something that says almost the same as what was refuted), once for each
-memory and kind of end; it is made when the later of receipt and end is folded, so a late receipt misses nothing.
+Invariants: a row for each reference of a message to another one, none for a message without references; vectors of entries
+have theirs in ``journal_embeddings`` (``LINEAGE_SOURCE``). A notice for each run that was given a memory before it ended (or
+something that says almost the same as what was refuted), once for each memory and kind of end; it is made when the later of
+receipt and end is folded, so a late receipt misses nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +24,11 @@ from ...schemas.core.envelope import (
     Event,
     LinkDerived,
     TokenBitsDerived,
-    VectorDerived,
 )
 from ...schemas.core.errors import FoldError
 from ...schemas.core.ids import name_key
 from ...schemas.core.table import R, Table, Tables
-from ...schemas.erasure.lineage import VECTOR_OF, names_of, origins_of
+from ...schemas.erasure.lineage import names_of, origins_of
 from ...schemas.lineage import rules
 from ...schemas.lineage.events import NoticesGiven
 from ...schemas.lineage.rules import REFUTED, Ending, Given, endings_of, given_by, is_near
@@ -56,12 +56,12 @@ NAME_CHARS: Final = 400
 
 
 class LineageProjection:
-    """Folds every kind of event."""
+    """Folds every kind of event but vectors of entries."""
 
     name: ClassVar = LINEAGE_PROJECTION
-    version: ClassVar = 100 + rules.VERSION
+    version: ClassVar = 101 + rules.VERSION
     tables: ClassVar[Tables] = (LINEAGE, LINEAGE_NAMES, GIVEN, ENDINGS, NEAR, NOTICES)
-    folds: ClassVar = (EntryRecorded, VectorDerived, TokenBitsDerived, ChunkVectorDerived, LinkDerived, DocumentWritten)
+    folds: ClassVar = (EntryRecorded, TokenBitsDerived, ChunkVectorDerived, LinkDerived, DocumentWritten)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Record references, and make notices."""
@@ -73,11 +73,6 @@ class LineageProjection:
                 names += _names(event)
             rows += _references(event)
             steps += _steps(event)
-        if vectors := batch.vectors:
-            columns = zip(
-                *((event.workspace_id, event.seq, event.entry_id, VECTOR_OF) for event in vectors), strict=True
-            )
-            tx.insert(LINEAGE, dict(zip(LineageRow._fields, columns, strict=True)))
         tx.add(LINEAGE, rows)
         if steps:
             _Notices(tx, names, steps).fold()
@@ -86,7 +81,7 @@ class LineageProjection:
 
 
 def _referring(batch: Batch) -> list[Event]:
-    """The events that may refer to others, in stream order, without vectors: most entries refer to none."""
+    """The events that may refer to others, in stream order: most entries refer to none."""
     entries = [event for event in batch.entries if event.control or event.entry.refs or event.entry.supersedes]
     writes = [event for event in batch.documents if event.derived_from]
     events: list[Event] = [*entries, *writes, *batch.links, *batch.token_bits, *batch.chunk_vectors]

@@ -14,9 +14,8 @@ from ...schemas.core.ids import name_key
 from ...schemas.core.table import Tables
 from ...schemas.documents.tables import CHUNK_MODELS_DROPPED, CHUNK_VECTORS, CHUNK_VECTORS_PROJECTION, ChunkVectorRow
 from ...schemas.models.events import MODEL_DECISIONS
-from ...schemas.models.tables import DroppedRow, ModelState
-from ..folds.payloads import model_decision
-from ..projection import Batch, FoldTransaction, in_order
+from ..folds.payloads import fold_by_model
+from ..projection import Batch, FoldTransaction
 
 _OF_FACT: Final = attrgetter(*(name for name in ChunkVectorRow._fields if name != "key"))
 
@@ -31,31 +30,7 @@ class ChunkVectorsProjection:
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
         """Upsert the batch's vectors; forget those of models dropped in it."""
-        decisions = batch.control(*MODEL_DECISIONS)
-        if not batch.chunk_vectors and not decisions:
-            return
-        dropped = {row.model for row in tx.whole(CHUNK_MODELS_DROPPED)}
-        rows: dict[int, ChunkVectorRow] = {}
-        for event in in_order(batch.chunk_vectors, decisions):
-            if isinstance(event, ChunkVectorDerived):
-                if event.model not in dropped:
-                    row = _row(event)
-                    rows[row.key] = row
-                continue
-            decision = model_decision(event)
-            if decision is None:
-                continue
-            model, drops = decision.model, decision.state is ModelState.DROPPED
-            if drops and model not in dropped:
-                tx.add(CHUNK_MODELS_DROPPED, [DroppedRow(model)])
-                tx.delete(CHUNK_VECTORS, model=model)
-                rows = {key: row for key, row in rows.items() if row.model != model}
-                dropped.add(model)
-            elif not drops and model in dropped:
-                tx.delete(CHUNK_MODELS_DROPPED, model=model)
-                dropped.remove(model)
-        if rows:
-            tx.replace(CHUNK_VECTORS, list(rows.values()), tx.find(CHUNK_VECTORS, list(rows)))
+        fold_by_model(batch.chunk_vectors, batch, tx, CHUNK_VECTORS, CHUNK_MODELS_DROPPED, _row)
 
 
 def _row(fact: ChunkVectorDerived) -> ChunkVectorRow:

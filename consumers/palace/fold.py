@@ -7,8 +7,8 @@ about a drawer that does not exist changes nothing.
 from __future__ import annotations
 
 import base64
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 from ...schemas.core.entry import ActorType
@@ -60,16 +60,10 @@ from ...schemas.standing.events import StatementCorrected
 from ...schemas.sweeps.events import SweepTicked
 from ...schemas.sweeps.rules import DECAY
 from ...schemas.text import analyzer as text
-from ...schemas.text.analyzer import Analyzer
-from ..folds.payloads import payload_of, succeed
-from ..folds.words import chunk_terms
+from ..folds.payloads import Current, payload_of, succeed
+from ..folds.words import chunk_terms, text_analyzer
 from ..projection import Batch, Folds, FoldTransaction
 
-# Folds the upkeep of drawers, which is not in their rows: decays, unusable answers, links, centroids.
-
-
-_FILED_BY: Final = f"""SELECT entry_id, drawer_id FROM {DRAWERS}
-    WHERE workspace_id = ? AND entry_id IN (SELECT unnest(?::VARCHAR[]))"""
 _FADING: Final = f"""SELECT drawer.key, drawer.drawer_id FROM {DRAWERS} AS drawer {UPKEEP}
     LEFT JOIN {DRAWER_USES} AS uses ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id
     WHERE drawer.workspace_id = ? AND {LIVE_DRAWER} AND state = '{DrawerState.PROCESSED}' AND memory_type <> '{DIARY}'
@@ -78,9 +72,21 @@ _FADING: Final = f"""SELECT drawer.key, drawer.drawer_id FROM {DRAWERS} AS drawe
     ORDER BY drawer.key, drawer.drawer_id"""
 
 
-def decay(event: EntryRecorded, tx: FoldTransaction) -> None:
+_FILERS: Final = f"""SELECT DISTINCT workspace_id, entry_id, drawer_id FROM {DRAWERS}
+    WHERE entry_id IN (SELECT unnest(?::VARCHAR[]))"""
+_USES: Final = f"SELECT {DRAWER_USES.names} FROM {DRAWER_USES} WHERE entry_id IN (SELECT unnest(?::VARCHAR[]))"
+
+MOST_READS: Final = 2**53
+"""Where counting stops; no event may overflow the column."""
+IMPORTANCE_DIGITS: Final = 6
+"""Decimal places of an importance that was reinforced."""
+
+_Name = tuple[str, str]
+"""A workspace, and a drawer or an entry in it."""
+
+
+def _decay(event: EntryRecorded, payload: SweepTicked, tx: FoldTransaction) -> None:
     """Let the drawers of a workspace decay for the day of a sweep, unless the workspace was silent (contract, §5)."""
-    payload = payload_of(event, SweepTicked)
     if payload.sweep != DECAY.name:
         return
     due_ms = to_ms(parse_ts(payload.due))
@@ -88,48 +94,21 @@ def decay(event: EntryRecorded, tx: FoldTransaction) -> None:
     if not tx.rows(ACTIVE_DRAWERS, [event.workspace_id, due_ms - ACTIVE_MS]):
         return
     params = [event.workspace_id, due_ms - DECAY_AGE_DAYS * DAY_MS, due_ms - DECAY_UNREAD_DAYS * DAY_MS, day]
+    upkeep = _Upkeep(tx)
     fading = tx.rows(_FADING, params)
-    former = {(row.workspace_id, row.drawer_id): row for row in _former(tx, [key for key, _ in fading])}
-    rows = []
-    for key, drawer_id in fading:
-        before = former.get((event.workspace_id, drawer_id)) or DrawerUpkeepRow(key, event.workspace_id, drawer_id)
-        rows.append(before._replace(decays=before.decays + 1, decayed_day=day))
-    tx.replace(DRAWER_UPKEEP, rows, list(former.values()))
+    upkeep.read(key for key, _ in fading)
+    for _, drawer_id in fading:
+        name = event.workspace_id, drawer_id
+        upkeep.put(name, decays=upkeep.of(name).decays + 1, decayed_day=day)
+    upkeep.write()
 
 
-def keep_up(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, **values: Any) -> None:
-    """Set columns of a drawer's upkeep."""
-    before, former = _row(event, tx, drawer_id)
-    tx.replace(DRAWER_UPKEEP, [before._replace(**values)], former)
-
-
-def rejected_before(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> int:
-    """Unusable answers about a drawer alone until now."""
-    return _row(event, tx, drawer_id)[0].rejected
-
-
-def decays_of(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> int:
-    """Nights on which a drawer decayed since its importance was last set."""
-    return _row(event, tx, drawer_id)[0].decays
-
-
-def begin_again(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, *, filed: bool = False) -> None:
-    """Forget the decays of a drawer, or, when it is filed again, all of its upkeep."""
-    before, former = _row(event, tx, drawer_id)
-    new = DrawerUpkeepRow(*before[:3]) if filed else before._replace(decays=0, decayed_day=0)
-    if former and new != before:
-        tx.replace(DRAWER_UPKEEP, [new], former)
-
-
-def centroid(event: EntryRecorded, tx: FoldTransaction) -> None:
-    """Set the centroid of a type."""
-    payload = payload_of(event, CentroidComputed)
-    vector = base64.b64decode(payload.vector)
+def _centroid(event: EntryRecorded, payload: CentroidComputed, tx: FoldTransaction) -> None:
     row = DrawerCentroidRow(
         event.workspace_id,
         payload.memory_type,
         payload.model,
-        vector,
+        base64.b64decode(payload.vector),
         payload.samples,
         payload.source_hash,
         event.published_ms,
@@ -137,190 +116,10 @@ def centroid(event: EntryRecorded, tx: FoldTransaction) -> None:
     tx.replace(DRAWER_CENTROIDS, [row])
 
 
-def _row(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> tuple[DrawerUpkeepRow, list[DrawerUpkeepRow]]:
-    key = name_key((event.workspace_id, drawer_id))
-    former = _former(tx, [key])
-    identity = (event.workspace_id, drawer_id)
-    row_ = next((row for row in former if (row.workspace_id, row.drawer_id) == identity), None)
-    return row_ or DrawerUpkeepRow(key, *identity), former
-
-
-def _former(tx: FoldTransaction, keys: list[int]) -> list[DrawerUpkeepRow]:
-    return tx.find(DRAWER_UPKEEP, keys) if keys else []
-
-
-MOST_READS: Final = 2**53
-"""Where counting stops; no event may overflow the column."""
-IMPORTANCE_DIGITS: Final = 6
-"""Decimal places of an importance that was reinforced."""
-
-
-def _rows(tx: FoldTransaction, event: EntryRecorded, drawer_id: str) -> list[DrawerRow]:
-    """All rows of a drawer, past ones included."""
-    found = tx.find(DRAWERS, [name_key((event.workspace_id, drawer_id))])
-    return [row for row in found if (row.workspace_id, row.drawer_id) == (event.workspace_id, drawer_id)]
-
-
-def _open(tx: FoldTransaction, event: EntryRecorded, drawer_id: str) -> DrawerRow | None:
-    return next((row for row in _rows(tx, event, drawer_id) if row.until_seq is None), None)
-
-
-def _counts(row: DrawerRow) -> bool:
-    return row.superseded_by is None and row.state != DrawerState.MERGED
-
-
-def _change(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, **values: Any) -> None:
-    row = _open(tx, event, drawer_id)
-    if row is not None:
-        changed = row._replace(**values)
-        if changed != row:
-            succeed(tx, DRAWERS, [changed._replace(since_seq=event.seq)])
-
-
-def _classified(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerClassified)
-    row = _open(tx, event, said.drawer_id)
-    if row is None or row.state == DrawerState.MERGED:  # an answer that came late
-        return
-    room = {} if said.room is None else {"room": said.room}
-    begin_again(event, tx, said.drawer_id)
-    _change(
-        event,
-        tx,
-        said.drawer_id,
-        memory_type=said.memory_type,
-        importance=said.importance,
-        pipeline_tier=said.pipeline_tier.value,
-        state=said.state.value,
-        summary=said.summary,
-        **room,
-    )
-
-
-def _updated(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerUpdated)
-    _change(event, tx, said.drawer_id, **said.model_dump(exclude={"drawer_id"}, exclude_none=True))
-    if said.importance is not None:
-        begin_again(event, tx, said.drawer_id)
-
-
-def _linked(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerLinked)
-    if _open(tx, event, said.drawer_id) is not None:
-        counts = {"entity_count": said.entity_count, "triple_count": said.triple_count}
-        keep_up(event, tx, said.drawer_id, linked=True, **counts)
-
-
-def _reinforced(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerReinforced)
-    for drawer_id in dict.fromkeys(said.drawer_ids):
-        row = _open(tx, event, drawer_id)
-        if row is not None and _counts(row):
-            now = decayed(row.importance, decays_of(event, tx, drawer_id))
-            _change(event, tx, drawer_id, importance=round(min(now + said.boost, MOST_IMPORTANCE), IMPORTANCE_DIGITS))
-            begin_again(event, tx, drawer_id)
-
-
-def _answer_rejected(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerAnswerRejected)
-    for drawer_id in dict.fromkeys(said.drawer_ids):
-        row = _open(tx, event, drawer_id)
-        if row is None:
-            continue
-        rejected = min(rejected_before(event, tx, drawer_id) + said.alone, MOST_REJECTED)
-        keep_up(event, tx, drawer_id, asked_alone=True, rejected=rejected)
-        if rejected == MOST_REJECTED and row.state == DrawerState.RAW:
-            _change(event, tx, drawer_id, state=DrawerState.FAILED.value)
-
-
-def _merged(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerMerged)
-    if said.summary:
-        _change(event, tx, said.into, summary=said.summary)
-    for drawer_id in dict.fromkeys(said.drawer_ids):
-        if drawer_id != said.into and _may_replace(event, tx, drawer_id, said.into):
-            _change(event, tx, drawer_id, cluster_id=said.into, state=DrawerState.MERGED.value)
-
-
-def _superseded(event: EntryRecorded, tx: FoldTransaction) -> None:
-    said = payload_of(event, DrawerSuperseded)
-    if said.drawer_id != said.superseded_by and _may_replace(event, tx, said.drawer_id, said.superseded_by):
-        _change(event, tx, said.drawer_id, superseded_by=said.superseded_by, held_until_ms=said.until_ms)
-
-
-def _corrected(event: EntryRecorded, tx: FoldTransaction) -> None:
-    """Who may correct a drawer was decided before the event was recorded."""
-    said = payload_of(event, StatementCorrected)
-    filings = said.ids("filing")
-    drawer_of = _filed_by(tx, event, [name for names in filings.items() for name in names if name is not None])
-    retired = said.ids("drawer") | {
-        drawer_of[name]: drawer_of.get(by or "") for name, by in filings.items() if name in drawer_of
-    }
-    for drawer_id, by in retired.items():
-        _change(event, tx, drawer_id, superseded_by=by or event.entry.id, held_until_ms=event.published_ms)
-
-
-def _filed_by(tx: FoldTransaction, event: EntryRecorded, entry_ids: Sequence[str]) -> dict[str, str]:
-    """Entry → the drawer that it filed."""
-    return dict(tx.rows(_FILED_BY, [event.workspace_id, list(entry_ids)])) if entry_ids else {}
-
-
-def _may_replace(event: EntryRecorded, tx: FoldTransaction, drawer_id: str, by: str) -> bool:
-    """Whether a drawer may stand for another one: what an OWNER or ADMIN filed is replaced by what one of them filed.
-
-    Otherwise an agent would remove a drawer of theirs by filing one that contradicts it.
-    """
-    row, other = _open(tx, event, drawer_id), _open(tx, event, by)
-    of_operator = row is not None and row.author_type == ActorType.USER.value
-    return not of_operator or (other is not None and other.author_type == ActorType.USER.value)
-
-
-def _deleted(event: EntryRecorded, tx: FoldTransaction) -> None:
-    _remove(event, tx, payload_of(event, DrawerDeleted).drawer_id)
-
-
-def _pruned(event: EntryRecorded, tx: FoldTransaction) -> None:
-    for drawer_id in dict.fromkeys(payload_of(event, DrawerPruned).drawer_ids):
-        _remove(event, tx, drawer_id)
-
-
-def _remove(event: EntryRecorded, tx: FoldTransaction, drawer_id: str) -> None:
-    row = _open(tx, event, drawer_id)
-    if row is not None:
-        tx.delete(DRAWERS, key=row.key, workspace_id=row.workspace_id, drawer_id=row.drawer_id, until_seq=None)
-        if row.since_seq < event.seq:
-            tx.add(DRAWERS, [row._replace(until_seq=event.seq, removed_by=event.entry.actor_type.value)])
-
-
-def _restored(event: EntryRecorded, tx: FoldTransaction) -> None:
-    drawer_id = payload_of(event, DrawerRestored).drawer_id
-    rows = _rows(tx, event, drawer_id)
-    if not rows:
-        return
-    last = max(rows, key=lambda row: (row.until_seq is None, row.until_seq or 0))
-    failed = last.state == DrawerState.FAILED
-    if last.until_seq is None and _counts(last) and not failed:
-        return
-    states = {DrawerState.MERGED.value: DrawerState.PROCESSED.value, DrawerState.FAILED.value: DrawerState.RAW.value}
-    reverted = last._replace(
-        state=states.get(last.state, last.state),
-        superseded_by=None,
-        cluster_id=None,
-        held_until_ms=None,
-        since_seq=event.seq,
-        until_seq=None,
-        removed_by="",
-    )
-    succeed(tx, DRAWERS, [reverted])
-    begin_again(event, tx, drawer_id)
-    if failed:
-        keep_up(event, tx, drawer_id, rejected=0)
-
-
-def _identity(event: EntryRecorded, tx: FoldTransaction) -> None:
+def _identity(event: EntryRecorded, payload: PalaceIdentitySet, tx: FoldTransaction) -> None:
     row = PalaceIdentityRow(
         event.workspace_id,
-        payload_of(event, PalaceIdentitySet).content,
+        payload.content,
         event.published_ms,
         event.seq,
         author_type=event.entry.actor_type.value,
@@ -330,50 +129,279 @@ def _identity(event: EntryRecorded, tx: FoldTransaction) -> None:
     succeed(tx, PALACE_IDENTITIES, [row])
 
 
-def _referenced(event: EntryRecorded, tx: FoldTransaction) -> None:
-    counts: Counter[str] = Counter()
-    for one in payload_of(event, MemoryReferenced).entries:
-        counts[one.entry_id] += one.count
-    _count_reads(event, counts, tx)
+def _counts(row: DrawerRow) -> bool:
+    return row.superseded_by is None and row.state != DrawerState.MERGED
 
 
-def _searched(event: EntryRecorded, tx: FoldTransaction) -> None:
-    if event.entry.payload.get("rendered"):
-        _count_reads(event, Counter(payload_of(event, MemorySearched).rendered or ()), tx)
+class _Upkeep:
+    """The upkeep of the drawers that a batch concerns."""
+
+    def __init__(self, tx: FoldTransaction) -> None:
+        self._tx = tx
+        self._former: dict[_Name, DrawerUpkeepRow] = {}
+        self._changed: dict[_Name, DrawerUpkeepRow] = {}
+
+    def read(self, keys: Iterable[int]) -> None:
+        """Read the rows of drawers."""
+        if wanted := sorted(keys):
+            self._former |= {(row.workspace_id, row.drawer_id): row for row in self._tx.find(DRAWER_UPKEEP, wanted)}
+
+    def of(self, name: _Name) -> DrawerUpkeepRow:
+        """The upkeep of a drawer."""
+        return self._changed.get(name) or self._former.get(name) or DrawerUpkeepRow(name_key(name), *name)
+
+    def put(self, name: _Name, **values: Any) -> None:
+        """Set columns of a drawer's upkeep."""
+        self._changed[name] = self.of(name)._replace(**values)
+
+    def begin_again(self, name: _Name) -> None:
+        """Forget the decays of a drawer."""
+        if name in self._changed or name in self._former:
+            self.put(name, decays=0, decayed_day=0)
+
+    def forget(self, name: _Name) -> None:
+        """Forget the whole upkeep of a drawer that is filed again."""
+        if name in self._changed or name in self._former:
+            self._changed[name] = DrawerUpkeepRow(name_key(name), *name)
+
+    def write(self) -> None:
+        """Write what changed."""
+        changed = [row for name, row in self._changed.items() if row != self._former.get(name)]
+        keys = {row.key for row in changed}
+        self._tx.replace(DRAWER_UPKEEP, changed, [row for row in self._former.values() if row.key in keys])
 
 
-def _count_reads(event: EntryRecorded, counts: Mapping[str, int], tx: FoldTransaction) -> None:
-    rows = []
-    for entry_id, count in counts.items():
-        named = {"workspace_id": event.workspace_id, "entry_id": entry_id}
-        if tx.get(DRAWERS, **named, until_seq=None):
-            known = tx.get(DRAWER_USES, **named)
-            before = known[0] if known else DrawerUseRow(event.workspace_id, entry_id, 0, event.ts_ms)
-            total = min(before.access_count + count, MOST_READS)
-            rows.append(before._replace(access_count=total, last_accessed_ms=max(before.last_accessed_ms, event.ts_ms)))
-    if rows:
-        tx.replace(DRAWER_USES, rows)
+class _Drawers:
+    """The drawers that some events of a batch concern: read once, changed in stream order, written once."""
+
+    def __init__(self, events: Sequence[tuple[EntryRecorded, ControlPayload]], tx: FoldTransaction) -> None:
+        self._tx = tx
+        drawers = {(event.workspace_id, drawer_id) for event, said in events for drawer_id in _drawers_in(said)}
+        self._named_entries = sorted({entry_id for _, said in events for entry_id in _entries_in(said)})
+        self._filed_by: dict[_Name, str] = {}  # entry → the drawer that it filed
+        if self._named_entries:
+            for workspace_id, entry_id, drawer_id in tx.rows(_FILERS, [self._named_entries]):
+                self._filed_by[workspace_id, entry_id] = drawer_id
+                drawers.add((workspace_id, drawer_id))
+        self._rows = Current(tx, DRAWERS, map(name_key, drawers))
+        self._upkeep = _Upkeep(tx)
+        self._upkeep.read(map(name_key, drawers))
+        self._reads: dict[_Name, tuple[int, int]] = {}  # entry → how often it was read, and when last
+
+    def write(self) -> None:
+        """Write what changed, and the texts of the drawers that did."""
+        self._rows.write()
+        self._upkeep.write()
+        if self._reads:
+            known = {row[:2]: row for row in map(DrawerUseRow._make, self._tx.rows(_USES, [self._named_entries]))}
+            used = [
+                DrawerUseRow(*name, count, read_ms)
+                if (before := known.get(name)) is None
+                else before._replace(
+                    access_count=min(before.access_count + count, MOST_READS),
+                    last_accessed_ms=max(before.last_accessed_ms, read_ms),
+                )
+                for name, (count, read_ms) in self._reads.items()
+            ]
+            self._tx.replace(DRAWER_USES, used)
+        self._renew_texts()
+
+    def _renew_texts(self) -> None:
+        names = list(self._rows.changed)
+        former = (
+            {row.key: row for row in self._tx.find(DRAWER_TEXTS, sorted({name[0] for name in names}))} if names else {}
+        )
+        live = [row for name in names if (row := self._rows.now.get(name)) is not None and _counts(row)]
+        for key in former.keys() - {row.key for row in live}:
+            self._tx.delete(DRAWER_TEXTS, key=key)
+        texts = [_text_row(row, former.get(row.key)) for row in sorted(live, key=attrgetter("since_seq"))]
+        changed = [row for row in texts if row != former.get(row.key)]
+        self._tx.replace(DRAWER_TEXTS, changed, [former[row.key] for row in changed if row.key in former])
+
+    def _current(self, event: EntryRecorded, drawer_id: str) -> DrawerRow | None:
+        return self._rows.now.get(_row_name(event, drawer_id))
+
+    def _change(self, event: EntryRecorded, drawer_id: str, **values: Any) -> None:
+        row = self._current(event, drawer_id)
+        if row is not None and (changed := row._replace(**values)) != row:
+            self._rows.put(changed._replace(since_seq=event.seq))
+
+    def file(self, event: EntryRecorded, said: DrawerFiled) -> None:
+        """Add a drawer, unless there is one."""
+        row = self._current(event, said.drawer_id)
+        self._filed_by.setdefault((event.workspace_id, event.entry.id), said.drawer_id)
+        if row is None or not _counts(row):
+            self._rows.put(_drawer_row(event, said))
+            self._upkeep.forget((event.workspace_id, said.drawer_id))
+
+    def classify(self, event: EntryRecorded, said: DrawerClassified) -> None:
+        """Take in the answer of a model, unless it came late."""
+        row = self._current(event, said.drawer_id)
+        if row is not None and row.state != DrawerState.MERGED:
+            self._upkeep.begin_again((event.workspace_id, said.drawer_id))
+            self._change(
+                event,
+                said.drawer_id,
+                memory_type=said.memory_type,
+                importance=said.importance,
+                pipeline_tier=said.pipeline_tier.value,
+                state=said.state.value,
+                summary=said.summary,
+                room=row.room if said.room is None else said.room,
+            )
+
+    def update(self, event: EntryRecorded, said: DrawerUpdated) -> None:
+        """Set what a person set."""
+        self._change(event, said.drawer_id, **said.model_dump(exclude={"drawer_id"}, exclude_none=True))
+        if said.importance is not None:
+            self._upkeep.begin_again((event.workspace_id, said.drawer_id))
+
+    def link(self, event: EntryRecorded, said: DrawerLinked) -> None:
+        """Note how many entities and facts a drawer named."""
+        if self._current(event, said.drawer_id) is not None:
+            counts = {"entity_count": said.entity_count, "triple_count": said.triple_count}
+            self._upkeep.put((event.workspace_id, said.drawer_id), linked=True, **counts)
+
+    def reinforce(self, event: EntryRecorded, said: DrawerReinforced) -> None:
+        """Raise the importance of drawers that resemble a new one."""
+        for drawer_id in dict.fromkeys(said.drawer_ids):
+            row = self._current(event, drawer_id)
+            if row is not None and _counts(row):
+                now = decayed(row.importance, self._upkeep.of((event.workspace_id, drawer_id)).decays)
+                importance = round(min(now + said.boost, MOST_IMPORTANCE), IMPORTANCE_DIGITS)
+                self._change(event, drawer_id, importance=importance)
+                self._upkeep.begin_again((event.workspace_id, drawer_id))
+
+    def reject_answer(self, event: EntryRecorded, said: DrawerAnswerRejected) -> None:
+        """Count unusable answers; a drawer alone with too many of them has failed."""
+        for drawer_id in dict.fromkeys(said.drawer_ids):
+            name = event.workspace_id, drawer_id
+            row = self._current(event, drawer_id)
+            if row is not None:
+                rejected = min(self._upkeep.of(name).rejected + said.alone, MOST_REJECTED)
+                self._upkeep.put(name, asked_alone=True, rejected=rejected)
+                if rejected == MOST_REJECTED and row.state == DrawerState.RAW:
+                    self._change(event, drawer_id, state=DrawerState.FAILED.value)
+
+    def merge(self, event: EntryRecorded, said: DrawerMerged) -> None:
+        """Let one drawer represent others."""
+        if said.summary:
+            self._change(event, said.into, summary=said.summary)
+        for drawer_id in dict.fromkeys(said.drawer_ids):
+            if drawer_id != said.into and self._may_replace(event, drawer_id, said.into):
+                self._change(event, drawer_id, cluster_id=said.into, state=DrawerState.MERGED.value)
+
+    def supersede(self, event: EntryRecorded, said: DrawerSuperseded) -> None:
+        """Let a newer drawer stand for one."""
+        if said.drawer_id != said.superseded_by and self._may_replace(event, said.drawer_id, said.superseded_by):
+            self._change(event, said.drawer_id, superseded_by=said.superseded_by, held_until_ms=said.until_ms)
+
+    def _may_replace(self, event: EntryRecorded, drawer_id: str, by: str) -> bool:
+        """Whether a drawer may stand for another one: what an OWNER or ADMIN filed is replaced by what one of them filed.
+
+        Otherwise an agent would remove a drawer of theirs by filing one that contradicts it.
+        """
+        row, other = self._current(event, drawer_id), self._current(event, by)
+        of_operator = row is not None and row.author_type == ActorType.USER.value
+        return not of_operator or (other is not None and other.author_type == ActorType.USER.value)
+
+    def correct(self, event: EntryRecorded, said: StatementCorrected) -> None:
+        """Retire what was corrected; who may correct a drawer was decided before the event was recorded."""
+        retired: dict[str, str | None] = dict(said.ids("drawer"))
+        for entry_id, by in said.ids("filing").items():
+            drawer_id = self._filed_by.get((event.workspace_id, entry_id))
+            if drawer_id is not None:
+                retired[drawer_id] = self._filed_by.get((event.workspace_id, by or ""))
+        for drawer_id, by in retired.items():
+            self._change(event, drawer_id, superseded_by=by or event.entry.id, held_until_ms=event.published_ms)
+
+    def delete(self, event: EntryRecorded, said: DrawerDeleted | DrawerPruned) -> None:
+        """Remove drawers."""
+        for drawer_id in _drawers_in(said):
+            self._rows.end(_row_name(event, drawer_id), event.seq, removed_by=event.entry.actor_type.value)
+
+    def restore(self, event: EntryRecorded, said: DrawerRestored) -> None:
+        """Undo that a drawer was removed, merged or superseded, or that it failed."""
+        last = self._rows.last(_row_name(event, said.drawer_id))
+        if last is None or (last.until_seq is None and _counts(last) and last.state != DrawerState.FAILED):
+            return
+        states = {DrawerState.MERGED: DrawerState.PROCESSED, DrawerState.FAILED: DrawerState.RAW}
+        reverted = last._replace(
+            state=states.get(DrawerState(last.state), DrawerState(last.state)).value,
+            superseded_by=None,
+            cluster_id=None,
+            held_until_ms=None,
+            since_seq=event.seq,
+            until_seq=None,
+            removed_by="",
+        )
+        self._rows.put(reverted)
+        name = event.workspace_id, said.drawer_id
+        self._upkeep.begin_again(name)
+        if last.state == DrawerState.FAILED:
+            self._upkeep.put(name, rejected=0)
+
+    def count_references(self, event: EntryRecorded, said: MemoryReferenced) -> None:
+        """Count that drawers reached prompts."""
+        for one in said.entries:
+            self._count_read(event, one.entry_id, one.count)
+
+    def count_rendered(self, event: EntryRecorded, said: MemorySearched) -> None:
+        """Count that the drawers of a rendered recall reached a prompt."""
+        for entry_id in said.rendered or ():
+            self._count_read(event, entry_id, 1)
+
+    def _count_read(self, event: EntryRecorded, entry_id: str, count: int) -> None:
+        name = event.workspace_id, entry_id
+        row = self._current(event, self._filed_by.get(name, ""))
+        if row is not None and row.entry_id == entry_id:
+            before, last_ms = self._reads.get(name, (0, event.ts_ms))
+            self._reads[name] = min(before + count, MOST_READS), max(last_ms, event.ts_ms)
 
 
-_FOLDS: Final[dict[type[ControlPayload], Callable[[EntryRecorded, FoldTransaction], None]]] = {
-    DrawerClassified: _classified,
-    DrawerUpdated: _updated,
-    DrawerLinked: _linked,
-    DrawerReinforced: _reinforced,
-    DrawerAnswerRejected: _answer_rejected,
-    CentroidComputed: centroid,
-    SweepTicked: decay,
-    DrawerMerged: _merged,
-    DrawerSuperseded: _superseded,
-    StatementCorrected: _corrected,
-    DrawerPruned: _pruned,
-    DrawerDeleted: _deleted,
-    DrawerRestored: _restored,
-    PalaceIdentitySet: _identity,
-    MemoryReferenced: _referenced,
-    MemorySearched: _searched,
+def _row_name(event: EntryRecorded, drawer_id: str) -> tuple[int, str, str]:
+    return name_key((event.workspace_id, drawer_id)), event.workspace_id, drawer_id
+
+
+def _drawers_in(said: ControlPayload) -> Iterable[str]:
+    """The drawers that an event is about."""
+    if isinstance(said, StatementCorrected):
+        return said.ids("drawer")
+    named = (getattr(said, name, None) for name in ("drawer_id", "into", "superseded_by"))
+    return dict.fromkeys([*getattr(said, "drawer_ids", ()), *filter(None, named)])
+
+
+def _entries_in(said: ControlPayload) -> Iterable[str]:
+    """The entries by which an event may mean the drawers that they filed."""
+    if isinstance(said, MemoryReferenced):
+        return (one.entry_id for one in said.entries)
+    if isinstance(said, StatementCorrected):
+        filings = said.ids("filing")
+        return filter(None, (*filings, *filings.values()))
+    return (said.rendered or ()) if isinstance(said, MemorySearched) else ()
+
+
+_FOLDS: Final[dict[type[ControlPayload], Callable[[_Drawers, EntryRecorded, Any], None]]] = {
+    DrawerFiled: _Drawers.file,
+    DrawerClassified: _Drawers.classify,
+    DrawerUpdated: _Drawers.update,
+    DrawerLinked: _Drawers.link,
+    DrawerReinforced: _Drawers.reinforce,
+    DrawerAnswerRejected: _Drawers.reject_answer,
+    DrawerMerged: _Drawers.merge,
+    DrawerSuperseded: _Drawers.supersede,
+    StatementCorrected: _Drawers.correct,
+    DrawerPruned: _Drawers.delete,
+    DrawerDeleted: _Drawers.delete,
+    DrawerRestored: _Drawers.restore,
+    MemoryReferenced: _Drawers.count_references,
+    MemorySearched: _Drawers.count_rendered,
 }
-_BY_TYPE: Final = {payload.ENTRY_TYPE: fold for payload, fold in _FOLDS.items()}
+_OTHERS: Final[dict[type[ControlPayload], Callable[[EntryRecorded, Any, FoldTransaction], None]]] = {
+    SweepTicked: _decay,
+    CentroidComputed: _centroid,
+    PalaceIdentitySet: _identity,
+}
 
 
 class DrawersProjection:
@@ -382,110 +410,90 @@ class DrawersProjection:
     name: ClassVar = DRAWERS_PROJECTION
     version: ClassVar = 8 + text.VERSION
     tables: ClassVar[Tables] = (DRAWERS, DRAWER_TEXTS, DRAWER_USES, DRAWER_UPKEEP, DRAWER_CENTROIDS, PALACE_IDENTITIES)
-    folds: ClassVar[Folds] = (DrawerFiled, *_FOLDS)
-
-    def __init__(self) -> None:
-        import Stemmer
-
-        self._analyzer = Analyzer(Stemmer.Stemmer)
+    folds: ClassVar[Folds] = (*_FOLDS, *_OTHERS)
 
     def apply(self, batch: Batch, tx: FoldTransaction) -> None:
-        """Fold each event in stream order; new drawers are written together."""
-        new: dict[int, DrawerRow] = {}
-        events = batch.control(DrawerFiled, *_FOLDS)
-        for event in events:
-            if event.entry.entry_type == DrawerFiled.ENTRY_TYPE:
-                row = self._row(event)
-                if row.key not in new and not (former := _rows(tx, event, row.drawer_id)):
-                    new[row.key] = row
-                elif row.key not in new and not any(one.until_seq is None and _counts(one) for one in former):
-                    succeed(tx, DRAWERS, [row])
-                    begin_again(event, tx, row.drawer_id, filed=True)
+        """Fold each event in stream order; what lies between two sweeps is read and written together."""
+        part: list[tuple[EntryRecorded, ControlPayload]] = []
+        for event, said in _read(batch):
+            if type(said) in _FOLDS:
+                part.append((event, said))
                 continue
-            tx.add(DRAWERS, list(new.values()))
-            new.clear()
-            _BY_TYPE[event.entry.entry_type](event, tx)
-        tx.add(DRAWERS, list(new.values()))
-        self._renew_texts(
-            {name_key((event.workspace_id, name)) for event in events for name in _named_in(event, tx)}, tx
-        )
+            if isinstance(said, SweepTicked):
+                self._fold(part, tx)
+                part = []
+            _OTHERS[type(said)](event, said, tx)
+        self._fold(part, tx)
 
-    def _renew_texts(self, keys: set[int], tx: FoldTransaction) -> None:
-        """Make the texts of these drawers those of their rows."""
-        if not keys:
-            return
-        live = {row.key: row for row in tx.find(DRAWERS, sorted(keys)) if row.until_seq is None and _counts(row)}
-        former = {row.key: row for row in tx.find(DRAWER_TEXTS, sorted(keys))}
-        for key in former.keys() - live.keys():
-            tx.delete(DRAWER_TEXTS, key=key)
-        texts = {key: self._text_row(row, former.get(key)) for key, row in live.items()}
-        changed = [row for key, row in texts.items() if row != former.get(key)]
-        tx.replace(DRAWER_TEXTS, changed, [former[row.key] for row in changed if row.key in former])
-
-    def _text_row(self, row: DrawerRow, former: TextRow | None) -> TextRow:
-        if former is not None and former.text == row.content:
-            terms, counts = former.terms, former.counts
-        else:
-            terms, counts = chunk_terms(self._analyzer, row.content)
-        return TextRow(
-            row.key,
-            row.workspace_id,
-            WORKSPACE_OWNER,
-            row.drawer_id,
-            row.content,
-            hash64(row.content),
-            terms,
-            counts,
-            row.entry_id,
-            row.filed_ms,
-            row.since_seq,
-            place=f"{row.wing}/{row.room}",
-            last_line=row.content.count("\n") + 1,
-            importance=row.importance,
-        )
-
-    @staticmethod
-    def _row(event: EntryRecorded) -> DrawerRow:
-        filed = payload_of(event, DrawerFiled)
-        return DrawerRow(
-            name_key((event.workspace_id, filed.drawer_id)),
-            event.workspace_id,
-            filed.drawer_id,
-            event.entry.id,
-            filed.wing,
-            filed.room,
-            filed.hall,
-            filed.content,
-            filed.memory_type,
-            filed.importance,
-            filed.pipeline_tier.value,
-            filed.state.value,
-            summary="",
-            superseded_by=None,
-            cluster_id=None,
-            added_by=filed.added_by,
-            added_by_agent=filed.added_by_agent,
-            source_file=filed.source_file,
-            conversation=filed.conversation,
-            filed_ms=event.published_ms if filed.filed_ms is None else filed.filed_ms,
-            since_seq=event.seq,
-            imported_from=filed.imported_from,
-            author_type=event.entry.actor_type.value,
-            author_name=event.entry.actor_id or "",
-            author_crew=event.entry.crew_id,
-        )
+    def _fold(self, events: Sequence[tuple[EntryRecorded, ControlPayload]], tx: FoldTransaction) -> None:
+        if events:
+            drawers = _Drawers(events, tx)
+            for event, said in events:
+                _FOLDS[type(said)](drawers, event, said)
+            drawers.write()
 
 
-def _named_in(event: EntryRecorded, tx: FoldTransaction) -> Iterable[str]:
-    """The drawers that an event is about."""
-    payload = event.entry.payload
-    if event.entry.entry_type.startswith("drawer."):
-        yield from payload.get("drawer_ids", ())
-        yield from (payload[name] for name in ("drawer_id", "into") if name in payload)
-    elif event.entry.entry_type == StatementCorrected.ENTRY_TYPE:
-        said = payload_of(event, StatementCorrected)
-        yield from said.ids("drawer")
-        yield from _filed_by(tx, event, list(said.ids("filing"))).values()
+_BY_TYPE: Final = {model.ENTRY_TYPE: model for model in (*_FOLDS, *_OTHERS)}
+
+
+def _read(batch: Batch) -> Iterator[tuple[EntryRecorded, ControlPayload]]:
+    for event in batch.control(*_BY_TYPE.values()):
+        model = _BY_TYPE[event.entry.entry_type]
+        if model is not MemorySearched or event.entry.payload.get("rendered"):
+            yield event, payload_of(event, model)
+
+
+def _text_row(row: DrawerRow, former: TextRow | None) -> TextRow:
+    if former is not None and former.text == row.content:
+        terms, counts = former.terms, former.counts
+    else:
+        terms, counts = chunk_terms(text_analyzer(), row.content)
+    return TextRow(
+        row.key,
+        row.workspace_id,
+        WORKSPACE_OWNER,
+        row.drawer_id,
+        row.content,
+        hash64(row.content),
+        terms,
+        counts,
+        row.entry_id,
+        row.filed_ms,
+        row.since_seq,
+        place=f"{row.wing}/{row.room}",
+        last_line=row.content.count("\n") + 1,
+        importance=row.importance,
+    )
+
+
+def _drawer_row(event: EntryRecorded, filed: DrawerFiled) -> DrawerRow:
+    return DrawerRow(
+        name_key((event.workspace_id, filed.drawer_id)),
+        event.workspace_id,
+        filed.drawer_id,
+        event.entry.id,
+        filed.wing,
+        filed.room,
+        filed.hall,
+        filed.content,
+        filed.memory_type,
+        filed.importance,
+        filed.pipeline_tier.value,
+        filed.state.value,
+        summary="",
+        superseded_by=None,
+        cluster_id=None,
+        added_by=filed.added_by,
+        added_by_agent=filed.added_by_agent,
+        source_file=filed.source_file,
+        conversation=filed.conversation,
+        filed_ms=event.published_ms if filed.filed_ms is None else filed.filed_ms,
+        since_seq=event.seq,
+        imported_from=filed.imported_from,
+        author_type=event.entry.actor_type.value,
+        author_name=event.entry.actor_id or "",
+        author_crew=event.entry.crew_id,
+    )
 
 
 PROJECTION = DrawersProjection

@@ -222,10 +222,6 @@ class ViewReader(Protocol):
         """
         ...
 
-    def views_folding(self, kind: type) -> tuple[str, ...]:
-        """Names of the projections that fold a payload or event class, to be passed to ``wait_for``."""
-        ...
-
     def subscribe(self, listener: Callable[[CommittedBatch], None]) -> Callable[[], None]:
         """Call ``listener`` on the event loop after every commit, in order; returns a function that unsubscribes."""
         ...

@@ -83,6 +83,7 @@ class Table(Generic[R]):
         columns: The columns in order; the digest follows it.
         hot: The columns that hot indexes hold by document.
         workspace: The column with the workspace of a row; a column ``ws`` holds the workspace's hash.
+        keeps_history: Whether rows have ``since_seq`` and ``until_seq``; folds find and replace the current ones.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Table(Generic[R]):
     columns: tuple[Column, ...] = field(init=False)
     hot: tuple[Column, ...] = field(init=False)
     workspace: str = field(init=False)
+    keeps_history: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Read the columns from the row type."""
@@ -103,6 +105,7 @@ class Table(Generic[R]):
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "hot", tuple(column for column in columns if column.hot is not None))
         object.__setattr__(self, "workspace", "ws" if "ws" in hints else "workspace_id")
+        object.__setattr__(self, "keeps_history", "until_seq" in hints)
 
     def __str__(self) -> str:
         return self.name

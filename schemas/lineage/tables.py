@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ..core.table import Seq, Table
+from ..erasure.lineage import VECTOR_OF
+from ..models.tables import EMBEDDINGS
 
 LINEAGE_PROJECTION: Final = "lineage"
 
@@ -77,6 +79,9 @@ class NoticeRow(NamedTuple):
 
 
 LINEAGE: Final = Table("lineage", LineageRow, LINEAGE_PROJECTION)
+LINEAGE_SOURCE: Final = f"""(SELECT workspace_id, seq, source, how FROM {LINEAGE} UNION ALL
+    SELECT workspace_id, seq, entry_id, '{VECTOR_OF}' FROM {EMBEDDINGS})"""
+"""The references of messages and of the vectors that entries have."""
 LINEAGE_NAMES: Final = Table("lineage_names", LineageNameRow, LINEAGE_PROJECTION, key=("key", "entry_id"))
 GIVEN: Final = Table("lineage_given", GivenRow, LINEAGE_PROJECTION)
 ENDINGS: Final = Table("lineage_endings", EndingRow, LINEAGE_PROJECTION)

@@ -20,7 +20,6 @@ from ..text.analyzer import fold
 from ..text.marks import same_marks
 from .contradiction import contradiction
 from .rules import CONTRADICTS, SUPERSEDES, Statement, Verdict
-from .updates import update
 
 
 def judge(
@@ -42,6 +41,8 @@ def judge(
     """
     if relation == CONTRADICTS:
         return contradiction(newer.text, older.text)
+    from .updates import update  # its patterns take 40 ms, which a start need not wait for
+
     return update(newer, older, cosine=cosine, same_speaker=same_speaker)
 
 

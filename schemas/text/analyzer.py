@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final, Protocol
 
 from ..core.ids import hash64
@@ -201,6 +202,7 @@ class Analyzer:
         self._foreign: dict[str, WordStemmer] = {}
         self._cache_size = cache_size
         self._keys: dict[str, int] = dict.fromkeys(STOP_WORDS, 0)
+        self._parts: dict[str, list[int]] = {}
 
     def terms(self, text: str) -> list[int]:
         """The term key of every word of ``text``, in order, without stop words."""
@@ -216,15 +218,32 @@ class Analyzer:
 
     def further_terms(self, text: str) -> list[int]:
         """The key of every further term of ``text``: first of the parts of its words, then of the stems of its language."""
-        parts = [key for word in words_of(text) for key in self.part_keys(word)]
-        tokens = tokens_of(text)
+        words = words_of(text)
+        return self._further(words, list(map(str.casefold, words)))
+
+    def keys_in(self, text: str, *, stops: bool) -> list[int]:
+        """``terms``, ``further_terms`` and with ``stops`` the ``stop_keys`` of ``text``, which is cut into words once."""
+        words = words_of(text)
+        tokens = list(map(str.casefold, words))
+        own = list(filter(None, self.keys_of(tokens)))
+        return own + self._further(words, tokens) + (_stop_keys(tokens) if stops else [])
+
+    def _further(self, words: list[str], tokens: list[str]) -> list[int]:
+        parts: list[int] = []
+        for word in words:
+            if (keys := self._parts.get(word)) is None:
+                if len(self._parts) >= self._cache_size:
+                    self._parts.clear()
+                keys = self._parts[word] = self.part_keys(word)
+            if keys:
+                parts += keys
         language = foreign_language(tokens)
         return parts if language is None else parts + [key for key in self.foreign_keys(tokens, language) if key]
 
     @staticmethod
     def stop_keys(text: str) -> list[int]:
         """The key of every English stop word of ``text``, in order; these keys differ from the keys of all terms."""
-        return [hash64(_STOP + token) for token in tokens_of(text) if token in STOP_WORDS]
+        return _stop_keys(tokens_of(text))
 
     def keys_of(self, tokens: list[str]) -> list[int]:
         """The term key of each folded word, 0 for a stop word."""
@@ -263,6 +282,15 @@ class Analyzer:
         words = sorted(unknown)
         stems = self._english.stemWords([word[:MAX_TOKEN] for word in words])
         return {word: _key(stem) for word, stem in zip(words, stems, strict=True)}
+
+
+def _stop_keys(tokens: list[str]) -> list[int]:
+    return [_stop_key(token) for token in tokens if token in STOP_WORDS]
+
+
+@cache
+def _stop_key(word: str) -> int:
+    return hash64(_STOP + word)
 
 
 def _key(stem: str) -> int:

@@ -20,9 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, Self, TypeVar
 
-import httpx
 from pydantic import BaseModel, ValidationError
 
 from ...schemas.core.errors import (
@@ -66,6 +65,9 @@ from .addressing import DocumentAddress, file_scope
 from .answers import too_large, written_answer
 from .checks import blocked
 from .drafts import Draft
+
+if TYPE_CHECKING:
+    import httpx
 
 # Documents as files: reading, durable writing and locking below one folder, without following a symbolic link.
 
@@ -507,6 +509,8 @@ _A = TypeVar("_A", bound=BaseModel)
 
 def http_client(url: str, token: str, *, timeout_s: float = TIMEOUT_S) -> httpx.AsyncClient:
     """The connections of providers to one service; close them with ``aclose``."""
+    import httpx
+
     return httpx.AsyncClient(
         base_url=url.rstrip("/"), headers={"Authorization": f"Bearer {token}"}, timeout=timeout_s, trust_env=False
     )
@@ -597,6 +601,8 @@ class HttpStore:
 
     async def trouble(self, caller: Caller) -> str | None:
         """Why the service does not follow the protocol: the token, its rights, the store behind it, or the URL."""
+        import httpx
+
         principal = caller.principal
         owner = _owner(caller, principal.agent_id, principal.crew_id)
         try:
@@ -614,6 +620,8 @@ class HttpStore:
         return f"{answer.status_code} from the service: {answer.text[:200]}"
 
     async def _ask(self, method: str, path: str, answer: type[_A], fields: dict[str, Any]) -> _A:
+        import httpx  # a start does not need it: 40 ms
+
         given = {name: value for name, value in fields.items() if value is not None}
         sent: dict[str, Any] = {"params": given} if method == "GET" else {"json": given}
         try:

@@ -22,7 +22,7 @@ from ...schemas.entries.tables import ENTRIES
 from ...schemas.erasure.lineage import VECTOR_OF, named_drawer, named_fact
 from ...schemas.erasure.tables import ERASED_IDS
 from ...schemas.lineage.operations import BISECT, BisectAnswer, BisectEvent, BisectRequest
-from ...schemas.lineage.tables import ENDINGS, LINEAGE
+from ...schemas.lineage.tables import ENDINGS, LINEAGE_SOURCE
 from ...schemas.models.events import EmbeddingsActivated
 from ...schemas.recall.events import PriorityChanged
 from ...schemas.recall.operations import RecallHit, RecallRequest
@@ -35,7 +35,7 @@ from .why import MayRead, message_of
 
 _LAST: Final = f"SELECT max(published_ms) FROM {ENTRIES} WHERE seq <= ?"
 _AT: Final = f"SELECT {SELECT_LIST} FROM {ARCHIVE_SOURCE} WHERE seq = ?"
-_MADE_OF: Final = f"SELECT workspace_id, source, how FROM {LINEAGE} WHERE seq = ? ORDER BY source"
+_MADE_OF: Final = f"SELECT workspace_id, source, how FROM {LINEAGE_SOURCE} WHERE seq = ? ORDER BY source"
 _ENDED: Final = f"""SELECT why, by_id FROM {ENDINGS} WHERE workspace_id = ? AND seq = ?
     AND entry_id IN (SELECT unnest(?::VARCHAR[]))"""
 _ERASURE: Final = f"SELECT erasure_id FROM {ERASED_IDS} WHERE key IN (SELECT unnest(?::UBIGINT[]))"

@@ -26,7 +26,7 @@ from ...schemas.lineage.operations import (
     WhoSawAnswer,
     WhoSawRequest,
 )
-from ...schemas.lineage.tables import GIVEN, LINEAGE, LINEAGE_NAMES, LINEAGE_PROJECTION
+from ...schemas.lineage.tables import GIVEN, LINEAGE_NAMES, LINEAGE_PROJECTION, LINEAGE_SOURCE
 from ..desk import Caller
 from ..entries.rows import ARCHIVE_SOURCE
 from ..node import Answers, Node
@@ -43,9 +43,9 @@ _BEARERS: Final = f"""SELECT name, entry_id FROM {LINEAGE_NAMES}
     WHERE workspace_id = ? AND name IN (SELECT unnest(?::VARCHAR[]))"""
 _NAMES: Final = f"""SELECT entry_id, name FROM {LINEAGE_NAMES}
     WHERE workspace_id = ? AND entry_id IN (SELECT unnest(?::VARCHAR[]))"""
-_UP: Final = f"""SELECT seq, source, how FROM {LINEAGE}
+_UP: Final = f"""SELECT seq, source, how FROM {LINEAGE_SOURCE}
     WHERE workspace_id = ? AND seq IN (SELECT unnest(?::UBIGINT[])) ORDER BY seq, source"""
-_DOWN: Final = f"""SELECT seq, source, how FROM {LINEAGE}
+_DOWN: Final = f"""SELECT seq, source, how FROM {LINEAGE_SOURCE}
     WHERE workspace_id = ? AND source IN (SELECT unnest(?::VARCHAR[])) ORDER BY seq, source"""
 _GIVEN: Final = f"""SELECT seq, entry_id, holder, run FROM {GIVEN}
     WHERE workspace_id = ? AND entry_id IN (SELECT unnest(?::VARCHAR[])) ORDER BY seq DESC, entry_id"""

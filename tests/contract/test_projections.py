@@ -16,7 +16,6 @@ from support.deliveries import Cut
 from support.events import at, entry
 from support.old_journal import messages
 from support.projection_contract import broken_law, check, outcome
-from support.views import DeadLetters, node
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage
@@ -44,8 +43,6 @@ from crew_journal.schemas.core.envelope import (
 from crew_journal.schemas.core.errors import FoldError
 from crew_journal.schemas.core.payload import ControlPayload
 from crew_journal.schemas.decode import decode
-from crew_journal.schemas.learning.events import RuleLearned
-from crew_journal.schemas.operate.events import ToolCalled
 
 PROJECTIONS = [type(projection) for projection in discover_projections()]
 BOUNDED = settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
@@ -218,12 +215,3 @@ def test_a_fold_that_reads_what_it_does_not_declare_is_noticed(recorded: list[Ev
 
     with pytest.raises(NotDeclared):
         read_by(Sly(), recorded)
-
-
-async def test_a_payload_is_waited_for_where_it_is_folded(tmp_path: Path) -> None:
-    async with node(tmp_path / "views.duckdb", [projection() for projection in PROJECTIONS], DeadLetters()) as live:
-        folding = live.store.views_folding
-        assert folding(RuleLearned) == ("learning", "relations")
-        assert folding(DocumentWritten) == ("documents", "entries", "lineage")
-        assert folding(ToolCalled) == (), "an entry like any other"
-        assert set(folding(EntryRecorded)) >= {"entries", "fulltext", "standings", "turns"}

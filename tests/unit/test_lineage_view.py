@@ -23,6 +23,7 @@ from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.entries.fold import EntriesProjection
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.lineage.fold import LineageProjection
+from crew_journal.consumers.models.vectors_fold import VectorsProjection
 from crew_journal.schemas.core.derived import OutgoingMessage
 from crew_journal.schemas.core.envelope import Event
 from crew_journal.schemas.core.sequence_set import SequenceSet
@@ -80,7 +81,7 @@ def retracted(name: str, *targets: str) -> OutgoingMessage:
 @asynccontextmanager
 async def folded(path: Path, messages: Sequence[OutgoingMessage], batch: int = 1_000) -> AsyncIterator[LiveNode]:
     stream = [at(seq, message) for seq, message in enumerate(messages, 1)]
-    async with node(path / "v.duckdb", [LineageProjection(), EntriesProjection()]) as live:
+    async with node(path / "v.duckdb", [LineageProjection(), EntriesProjection(), VectorsProjection()]) as live:
         for first in range(0, len(stream), batch):
             await live.host.fold(stream[first : first + batch])
         assert not live.dead.parked

@@ -107,6 +107,18 @@ async def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
         assert (await at_work.recall(other)).hits == (), "a token's own agent need not have an entry"
 
 
+async def test_a_new_agent_is_answered_from_its_crew(tmp_path):
+    """The first session in a repository: a person's `remember` names the crew, and the agent has recorded nothing yet."""
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("e1", entry_type="memory.remembered"))
+        for scope in (None, "crew_shared"):
+            answer = await at_work.recall(agent_id="new", crew_id="c1", scope=scope)
+            assert [hit.entry_id for hit in answer.hits] == ["e1"]
+        for fields in ({"agent_id": "new", "crew_id": "c1", "scope": "own"}, {"agent_id": "new", "crew_id": "c7"}):
+            with pytest.raises(NotFound):
+                await at_work.recall(**fields)
+
+
 async def test_commits_after_the_first_query_are_found_at_once(tmp_path):
     async with recalling(tmp_path) as at_work:
         await at_work.fold(told("e1"))

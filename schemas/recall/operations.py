@@ -88,6 +88,9 @@ class RecallRequest(Request):
     )
     agent_id: Id | None = Field(default=None, description="The agent whose entries are searched; for OWNER and ADMIN.")
     crew_id: Id | None = Field(default=None, description="The crew whose entries are searched; for OWNER and ADMIN.")
+    crew_only: bool = Field(
+        default=False, description="Whether the agent's own entries are searched only if they are of the crew."
+    )
     recipe: str | None = Field(
         default=None,
         description="conversational (default where turns of conversation are in scope), conversational-static, "

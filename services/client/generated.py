@@ -152,6 +152,7 @@ class Operations:
         scope: Literal["own", "crew_shared", "workspace"] | None = None,
         agent_id: str | None = None,
         crew_id: str | None = None,
+        crew_only: bool = False,
         recipe: str | None = None,
         walk_depth: int | None = None,
         mode: Literal["search", "inject"] = "search",
@@ -177,6 +178,7 @@ class Operations:
                 own restricts documents, drawers and facts to those of the agent, too.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
+            crew_only: Whether the agent's own entries are searched only if they are of the crew.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
@@ -210,6 +212,7 @@ class Operations:
         scope: Literal["own", "crew_shared", "workspace"] | None = None,
         agent_id: str | None = None,
         crew_id: str | None = None,
+        crew_only: bool = False,
         recipe: str | None = None,
         walk_depth: int | None = None,
         mode: Literal["search", "inject"] = "inject",
@@ -235,6 +238,7 @@ class Operations:
                 own restricts documents, drawers and facts to those of the agent, too.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
+            crew_only: Whether the agent's own entries are searched only if they are of the crew.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
@@ -268,6 +272,7 @@ class Operations:
         scope: Literal["own", "crew_shared", "workspace"] | None = None,
         agent_id: str | None = None,
         crew_id: str | None = None,
+        crew_only: bool = False,
         recipe: str | None = None,
         walk_depth: int | None = None,
         mode: Literal["search", "inject"] = "search",
@@ -292,6 +297,7 @@ class Operations:
                 own restricts documents, drawers and facts to those of the agent, too.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
+            crew_only: Whether the agent's own entries are searched only if they are of the crew.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if

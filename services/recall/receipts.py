@@ -313,6 +313,7 @@ def _asked(answered: AnsweredRecall) -> AskedRecall:
         walk_depth=request.walk_depth,
         collect=request.collect,
         max_tokens=request.max_tokens,
+        crew_only=request.crew_only,
     )
 
 

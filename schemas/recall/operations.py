@@ -12,7 +12,14 @@ from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from ..access.tables import NUDGES_PROJECTION
 from ..core.entry import Id
-from ..core.limits import COLLECTED_MOST, RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
+from ..core.limits import (
+    COLLECTED_MOST,
+    RECALL_K_DEFAULT,
+    RECALL_K_MAX,
+    RECALL_QUERY_MAX_CHARS,
+    RENDER_CHARS_DEFAULT,
+    RENDER_CHARS_MAX,
+)
 from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Workspace
 from ..core.timestamps import parse_ts, to_ms
 from ..entries.tables import ENTRIES_PROJECTION
@@ -20,7 +27,6 @@ from ..standing.operations import Standing
 from ..texts import TEXT_KINDS
 from .events import HIT_ID_CHARS
 from .evidence import ConfidenceWord, confidence_word
-from .render import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 
 LEXICAL_ONLY: Final = "lexical-only"
 NO_VECTORS: Final = "no-vectors"

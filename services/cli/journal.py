@@ -43,7 +43,12 @@ class Filters:
     data_subject_id: Annotated[str | None, Option("--data-subject", help="Personal data of this person.")] = None
     run_id: Annotated[str | None, Option("--run", help="trace_id, actor_id or payload.run_id is this.")] = None
     types: Annotated[
-        Texts, Option("--type", "-t", help="Any of these entry types (repeatable); if absent, all but memory.searched.")
+        Texts,
+        Option(
+            "--type",
+            "-t",
+            help="Any of these entry types (repeatable); if absent, all but memory.searched and memory.given.",
+        ),
     ] = None
     exclude_types: Annotated[Texts, Option("--exclude-type", help="None of these types (repeatable).")] = None
     severities: Annotated[Texts, Option("--severity", help="Any of these severities (repeatable).")] = None
@@ -308,6 +313,11 @@ def export(
     with client(where) as journal:
         if subject is not None:
             exported = plain(journal.export_person(reason, subject, workspace_id=workspace))
+            if not any(exported[name] for name in ("messages", "given", "consent", "model", "cards")):
+                raise NotFound(
+                    f"the journal has nothing of {subject}, so no file was written",
+                    hint="check the name: `operator list` shows people, `list --data-subject NAME` what bears theirs",
+                )
             show(_write_person(folder, exported), json_output, _print_person)
             return
         names = [workspace] if workspace else [workspace.workspace_id for workspace in journal.workspaces().workspaces]

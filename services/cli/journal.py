@@ -280,13 +280,17 @@ def _option_of(name: str) -> str:
 PAGE: Final = 500
 """Entries of one request."""
 LOG_SUFFIX: Final = ".log.jsonl"
+OMP_SUFFIX: Final = ".omp.json"
 _GROUP: Final = 20_000
 """Entries of a row group of Parquet."""
 
 
 def export(
     folder: Annotated[Path, Argument(metavar="DIR", file_okay=False, help="Directory of the files; made if needed.")],
-    format_: Annotated[Literal["jsonl", "parquet"], Option("--format", help="jsonl or parquet.")] = "jsonl",
+    format_: Annotated[
+        Literal["jsonl", "parquet", "omp"],
+        Option("--format", help="jsonl, parquet, or omp: an exchange of the Open Memory Protocol."),
+    ] = "jsonl",
     archive: Annotated[bool, Option("--archive", help="Include archived entries.")] = False,
     proofs: Annotated[
         bool,
@@ -325,7 +329,8 @@ def export(
         if proofs:
             made = [_export_log(journal, name, folder / f"{name}{LOG_SUFFIX}") for name in names]
         else:
-            made = [_export(journal, name, folder / f"{name}.{format_}", archive) for name in names]
+            suffix = OMP_SUFFIX if format_ == "omp" else f".{format_}"
+            made = [_export(journal, name, folder / f"{name}{suffix}", archive) for name in names]
     show({"files": made}, json_output, _print)
 
 
@@ -368,7 +373,13 @@ def _export(journal: CrewJournal, workspace: str, path: Path, archive: bool) -> 
     try:
         with tempfile.TemporaryFile() as kept:
             entries = _in_order(kept, _fetch(journal, workspace, kept, archive))
-            count = _write_parquet(draft, entries) if path.suffix == ".parquet" else _write_jsonl(draft, entries)
+            if path.name.endswith(OMP_SUFFIX):
+                from .importing.sources.open_memory import write_omp
+
+                with draft.open("w", encoding="utf-8") as file:
+                    count = write_omp(file, entries, workspace)
+            else:
+                count = _write_parquet(draft, entries) if path.suffix == ".parquet" else _write_jsonl(draft, entries)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

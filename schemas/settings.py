@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from .context.budget import SYSTEM_DEFAULT, TOTAL_DEFAULT, Budget
 from .context.salience import RECENCY_HALF_LIFE_HOURS, Weights
-from .core.broker_address import broker_address
+from .core.broker_address import LoginFiles, broker_address
 from .core.limits import *  # noqa: F403 - the limits of requests are read from here, too
 from .core.user_folders import own_journal
 
@@ -238,6 +238,14 @@ class NodeSettings(BaseModel, use_attribute_docstrings=True):
     http_hosts: str = ""
     """Host names that requests may use in the `Host` header, separated by commas, for example behind a proxy. IP
     addresses are always accepted."""
+    leaf: str | None = None
+    """URL of a hub with which this node exchanges entries and documents while it can be
+    reached ([leaves](cluster.md#a-laptop)).
+    """
+    leaf_token: str | None = Field(default=None, repr=False)
+    """Token of the hub; it decides what is sent and what is taken over."""
+    leaf_workspace: str = DEFAULT_WORKSPACE  # noqa: F405
+    """The workspace that is exchanged, on both sides."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe level that is logged: `debug`, `info`, `warning` or `error`. Without this variable, the level on a
     terminal is `warning`.
@@ -280,6 +288,14 @@ class BrokerSettings(BaseModel, use_attribute_docstrings=True):
     """User at that broker. Without a password, the user is sent as a token."""
     nats_password: str | None = Field(default=None, repr=False)
     """Password at that broker."""
+    nats_creds: Path | None = None
+    """Credentials file (JWT and seed, as `nsc` writes it) for that broker, instead of user and password."""
+    nats_ca: Annotated[Path | None, Env(default="the authorities of the system")] = None
+    """Certificates (PEM) of the authority of that broker's servers."""
+    nats_cert: Path | None = None
+    """Certificate (PEM) of this node, for a broker that verifies its clients."""
+    nats_key: Path | None = None
+    """Private key (PEM) of that certificate."""
     nats_server: Annotated[Path | None, Env(default="the newest on `PATH` and in the cache")] = None
     """Path of the nats-server binary to start; 2.10 or newer."""
     durability: Durability = "durable"
@@ -293,6 +309,12 @@ class BrokerSettings(BaseModel, use_attribute_docstrings=True):
         default=None, ge=1, le=5
     )
     """Replicas of the streams, 1 to 5. More than 1 needs a cluster of your own ([cluster.md](cluster.md))."""
+
+    @property
+    def nats_files(self) -> LoginFiles:
+        """The files for the login at that broker."""
+        files = (self.nats_creds, self.nats_ca, self.nats_cert, self.nats_key)
+        return LoginFiles(*(None if file is None else str(file) for file in files))
 
     @model_validator(mode="before")
     @classmethod
@@ -313,6 +335,13 @@ class BrokerSettings(BaseModel, use_attribute_docstrings=True):
         if self.node is not None and self.nats is None:
             raise ValueError("node needs nats: several nodes share a broker of your own")
         return self
+
+    @field_validator("nats_creds", "nats_ca", "nats_cert", "nats_key")
+    @classmethod
+    def _check_file(cls, file: Path | None) -> Path | None:
+        if file is not None and not file.is_file():
+            raise ValueError(f"{file} is not a file")
+        return file
 
     @field_validator("nats")
     @classmethod

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from typing import Any, Final
 import structlog
 from faststream import AckPolicy
 from faststream.nats import JStream, NatsBroker, PullSub
-from faststream.nats.security import NatsToken
+from faststream.nats.security import NatsCredentials, NatsToken
 from faststream.security import BaseSecurity, SASLPlaintext
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -40,6 +41,7 @@ from nats.js.api import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
+from ...schemas.core.broker_address import NO_FILES, LoginFiles
 from ...schemas.core.errors import BrokerUnavailable
 from ...schemas.core.subjects import JOURNAL_STREAM
 from ...schemas.settings import BATCH_BYTES, BATCH_MESSAGES, BATCH_WAIT_S
@@ -257,6 +259,7 @@ class LiveFeed:
         batch_wait_s: Maximum seconds for a batch to fill; on a quiet stream a batch is passed on at once.
         stream: Name of the stream.
         watch_s: Seconds between checks of the durable.
+        files: Credentials and certificates.
     """
 
     def __init__(
@@ -273,7 +276,9 @@ class LiveFeed:
         batch_wait_s: float = BATCH_WAIT_S,
         stream: str = JOURNAL_STREAM,
         watch_s: float = WATCH_S,
+        files: LoginFiles = NO_FILES,
     ) -> None:
+        login = files.options(nats_url)
         self._handler = handler
         self._catch_up = catch_up
         self._next = start_seq
@@ -285,7 +290,7 @@ class LiveFeed:
         self._pulls: Pulls | None = None
         self._broker = NatsBroker(
             nats_url.split(","),
-            security=_security(user, password),
+            security=_security(user, password, files.creds, login.get("tls")),
             name=f"feed {durable}",
             max_reconnect_attempts=-1,  # if nats-py gave up, FastStream's loop would spin
             reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # annotated int, used as seconds
@@ -546,7 +551,13 @@ async def _undecoded(message: Any) -> Any:
     return message.raw_message
 
 
-def _security(user: str | None, password: str | None) -> BaseSecurity | None:
+def _security(
+    user: str | None, password: str | None, creds: str | None, context: ssl.SSLContext | None
+) -> BaseSecurity | None:
+    if creds is not None:
+        return NatsCredentials(creds, ssl_context=context)
     if user is None:
-        return None
-    return NatsToken(user) if password is None else SASLPlaintext(username=user, password=password)
+        return None if context is None else BaseSecurity(ssl_context=context)
+    if password is None:
+        return NatsToken(user, ssl_context=context)
+    return SASLPlaintext(username=user, password=password, ssl_context=context)

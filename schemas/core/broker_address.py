@@ -6,8 +6,9 @@ the submitted URL.
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 SCHEMES: Final = ("nats", "tls")
@@ -28,6 +29,58 @@ class BrokerAddress:
     url: str
     user: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
+
+
+class LoginFiles(NamedTuple):
+    """Paths of files for a login at a broker of one's own; None if absent.
+
+    Attributes:
+        creds: Credentials (JWT and seed) of a user, as `nsc` writes them.
+        ca: Certificates (PEM) of the authority that signed those of the servers; those of the system if absent.
+        cert: Certificate (PEM) of this client, for servers that verify clients.
+        key: Its private key (PEM).
+    """
+
+    creds: str | None = None
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def options(self, url: str) -> dict[str, Any]:
+        """The arguments of nats-py for these files.
+
+        Raises:
+            OSError: If a file of certificates cannot be read (``ssl.SSLError`` if it is not one).
+        """
+        found: dict[str, Any] = {} if self.creds is None else {"user_credentials": self.creds}
+        if self.ca or self.cert or url.startswith("tls://"):
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+            found["tls"] = context
+        return found
+
+
+NO_FILES: Final = LoginFiles()
+
+
+class BrokerLogin(NamedTuple):
+    """Where a broker is and how to log in.
+
+    Attributes:
+        url: As in ``BrokerAddress``.
+        user: User, None if the broker requires none.
+        password: Password; without one the user is a token.
+        files: Files for the login.
+    """
+
+    url: str
+    user: str | None
+    password: str | None
+    files: LoginFiles = NO_FILES
+
+    def __repr__(self) -> str:
+        return f"BrokerLogin({self.url!r})"
 
 
 def broker_address(text: str) -> BrokerAddress:

@@ -9,15 +9,17 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import click
 
-from ...schemas.core.errors import InvalidQuery, NotFound
+from ...schemas.core.errors import InvalidQuery, NotFound, Unavailable
 from ..printable import moment_of, safe
 from .commands import Argument, Option
 from .connection import client
@@ -281,12 +283,10 @@ PAGE: Final = 500
 """Entries of one request."""
 LOG_SUFFIX: Final = ".log.jsonl"
 OMP_SUFFIX: Final = ".omp.json"
-_GROUP: Final = 20_000
-"""Entries of a row group of Parquet."""
 
 
 def export(
-    folder: Annotated[Path, Argument(metavar="DIR", file_okay=False, help="Directory of the files; made if needed.")],
+    target: Annotated[str, Argument(metavar="DIR", help="Directory of the files; made if needed.")],
     format_: Annotated[
         Literal["jsonl", "parquet", "omp"],
         Option("--format", help="jsonl, parquet, or omp: an exchange of the Open Memory Protocol."),
@@ -300,6 +300,16 @@ def export(
     ] = False,
     subject: Annotated[str | None, Option("--subject", help="A person: all data of this person.")] = None,
     reason: Annotated[str, Option("--reason", help="With --subject: the reason; it is recorded.")] = "",
+    follow: Annotated[
+        bool,
+        Option(
+            "--follow",
+            help="With --format parquet: files by hour below DIR (or s3://BUCKET/PREFIX), kept up to date until Ctrl-C.",
+        ),
+    ] = False,
+    every: Annotated[
+        float, Option("--every", min=0, help="With --follow: seconds between two passes; 0 makes a single pass.")
+    ] = 60.0,
     workspace: Workspace = None,
     *,
     where: Where,
@@ -314,6 +324,14 @@ def export(
     """
     if subject is not None and not reason.strip():
         raise InvalidQuery("an export of a person's data needs a reason", hint="--reason 'asked on …'", field="reason")
+    if follow:
+        if format_ != "parquet" or proofs or subject is not None:
+            raise click.BadParameter("goes with --format parquet alone", param_hint="--follow")
+        _follow(target, workspace, every, where, json_output)
+        return
+    folder = Path(target)
+    if folder.exists() and not folder.is_dir():
+        raise click.BadParameter(f"{folder} is a file; name a directory", param_hint="DIR")
     with client(where) as journal:
         if subject is not None:
             exported = plain(journal.export_person(reason, subject, workspace_id=workspace))
@@ -332,6 +350,35 @@ def export(
             suffix = OMP_SUFFIX if format_ == "omp" else f".{format_}"
             made = [_export(journal, name, folder / f"{name}{suffix}", archive) for name in names]
     show({"files": made}, json_output, _print)
+
+
+def _follow(tree: str, workspace: str | None, every: float, where: Where, json_output: bool) -> None:
+    """Pass over the journal until a signal; an outage is said, and the next pass goes on."""
+    from .hourly import HourlyExport
+    from .run import stopping
+
+    stopped = threading.Event()
+    with client(where) as journal, stopping(stopped):
+        export = HourlyExport(journal, tree)
+        while not stopped.is_set():
+            try:
+                names = [workspace] if workspace else [one.workspace_id for one in journal.workspaces().workspaces]
+                written = asdict(export.write(names))
+            except (Unavailable, OSError) as error:
+                if not every:
+                    raise
+                say(f"{error}; next pass in {every:g} s")
+            else:
+                if json_output or any(written.values()):
+                    show(written, json_output, _print_pass)
+            if not every:
+                return
+            stopped.wait(every)
+
+
+def _print_pass(written: Mapping[str, Any]) -> None:
+    erased = f", {counted(written['erased'], 'entry', 'entries')} erased" if written["erased"] else ""
+    print(f"{counted(written['entries'], 'entry', 'entries')} in {counted(written['files'], 'file', 'files')}{erased}")
 
 
 def _write_person(folder: Path, exported: Mapping[str, Any]) -> dict[str, Any]:
@@ -446,38 +493,16 @@ def _write_jsonl(path: Path, entries: Iterator[dict[str, Any]]) -> int:
 
 
 def _write_parquet(path: Path, entries: Iterator[dict[str, Any]]) -> int:
-    """Payload and refs are JSON text, times timestamps in UTC."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from ...schemas.api import EntryRecord
+    from .hourly import GROUP, entry_schema, table_of
 
-    kinds = {"seq": pa.int64(), "schema_version": pa.int32(), "archived": pa.bool_(), "original_bytes": pa.int64()}
-    kinds |= {
-        "ts": pa.timestamp("ms", "UTC"),
-        "valid_at": pa.timestamp("ms", "UTC"),
-        "supersedes": pa.list_(pa.string()),
-    }
-    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in EntryRecord.model_fields])
     count = 0
-    with pq.ParquetWriter(path, schema) as writer:
-        rows: list[dict[str, Any]] = []
-        for entry in entries:
-            rows.append(_row(entry))
-            count += 1
-            if len(rows) == _GROUP:
-                writer.write_table(pa.Table.from_pylist(rows, schema))
-                rows.clear()
-        writer.write_table(pa.Table.from_pylist(rows, schema))
+    with pq.ParquetWriter(path, entry_schema()) as writer:
+        while group := list(islice(entries, GROUP)):
+            writer.write_table(table_of(group))
+            count += len(group)
     return count
-
-
-def _row(entry: dict[str, Any]) -> dict[str, Any]:
-    from datetime import datetime
-
-    texts = {name: json.dumps(value, ensure_ascii=False) for name, value in entry.items() if isinstance(value, dict)}
-    times = {name: datetime.fromisoformat(entry[name]) for name in ("ts", "valid_at") if entry.get(name)}
-    return {**entry, **texts, **times}
 
 
 def _print(answer: dict[str, Any]) -> None:

@@ -66,6 +66,12 @@ def up(
         list[str] | None,
         Option("--anchor", help="File to which signed checkpoints of the journal are appended; repeatable."),
     ] = None,
+    leaf: Annotated[
+        str | None,
+        Option(
+            "--leaf", help="URL of a hub to exchange entries and documents with; its token: CREW_JOURNAL_LEAF_TOKEN."
+        ),
+    ] = None,
     here: Annotated[
         bool, Option("--here", help="A journal of this folder alone, in .crew-journal; commands find it from here.")
     ] = False,
@@ -96,7 +102,10 @@ def up(
             durability=durability,
             embedder=embedder,
             anchors=os.pathsep.join(anchor) if anchor else None,
+            leaf=leaf,
         )
+        if settings.leaf and not settings.leaf_token:
+            raise click.BadParameter("needs a token of the hub in CREW_JOURNAL_LEAF_TOKEN", param_hint="--leaf")
         address = parse_address(settings.http)
     configure_logging(settings.log_level, service=True)
     if is_owned(settings.data_dir):
@@ -186,6 +195,7 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
     event = stop_on_signals(lambda: terminate_children(broker.config))
     runtime = Runtime(settings, log=say)
     stopping = asyncio.create_task(event.wait())
+    exchange: asyncio.Task[None] | None = None
     try:
         starting = asyncio.create_task(runtime.start())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -197,6 +207,8 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
         there = Target(runtime.http_url, runtime.owner_token, settings.data_dir)
         await _announce(runtime, settings, there, as_json=as_json)
         _freeze_modules()
+        if settings.leaf:
+            exchange = asyncio.create_task(_exchange(settings, there))
         if sample:  # in a daemon thread, so that `up` stops without waiting for it
             threading.Thread(target=_show_sample, args=(there, as_json), name="sample", daemon=True).start()
         closed = asyncio.create_task(runtime.wait_closed())
@@ -208,8 +220,23 @@ async def _up(settings: Settings, *, sample: bool, as_json: bool) -> None:
             closed.cancel()
     finally:
         stopping.cancel()
+        if exchange is not None:
+            exchange.cancel()
+            await asyncio.gather(exchange, return_exceptions=True)
         await runtime.stop()
     say("stopped")
+
+
+async def _exchange(settings: Settings, there: Target) -> None:
+    """Exchange entries and documents with the hub until cancelled."""
+    from .leaf import STATE_FILE, Leaf
+
+    assert settings.leaf is not None
+    assert settings.leaf_token is not None
+    hub = Target(settings.leaf, settings.leaf_token, None)
+    async with async_client(there) as here, async_client(hub) as away:
+        leaf = Leaf(here, away, settings.data_dir / STATE_FILE, settings.leaf, settings.leaf_workspace)
+        await leaf.run()
 
 
 def _freeze_modules() -> None:

@@ -147,7 +147,7 @@ async def _context(broker: Broker, settings: Settings, stack: AsyncExitStack) ->
     from ..journal.broker.connection import connect
     from ..journal.publishing import Writer
 
-    client = await connect(broker.url, broker.user, broker.password, "crew-journal-work")
+    client = await connect(broker.url, broker.user, broker.password, "crew-journal-work", files=settings.nats_files)
     stack.push_async_callback(client.close)
     writer = Writer(client)
     await writer.open()

@@ -123,6 +123,7 @@ class AsyncCrewJournal(AsyncOperations):
         *,
         limit: int | None = None,
         cursor: str | None = None,
+        after_seq: int | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
         include_archive: bool | None = None,
@@ -130,12 +131,15 @@ class AsyncCrewJournal(AsyncOperations):
     ) -> EntriesAnswer:
         """One page, newest first, without archived entries unless ``include_archive``.
 
+        With ``after_seq``: the entries after this sequence, in the order of the journal.
+
         ``filters`` are the query parameters of GET /v1/journal.
         """
         given = {
             **filters,
             "limit": limit,
             "cursor": cursor,
+            "after_seq": after_seq,
             "min_seq": min_seq,
             "workspace_id": workspace_id,
             "include_archive": include_archive,
@@ -185,6 +189,7 @@ class AsyncCrewJournal(AsyncOperations):
             page = await self.list(
                 limit=LIST_LIMIT_MAX,
                 cursor=cursor,
+                after_seq=None,
                 min_seq=min_seq,
                 workspace_id=workspace_id,
                 include_archive=include_archive,

@@ -122,6 +122,7 @@ class CrewJournal(Operations):
         *,
         limit: int | None = None,
         cursor: str | None = None,
+        after_seq: int | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
         include_archive: bool | None = None,
@@ -129,12 +130,15 @@ class CrewJournal(Operations):
     ) -> EntriesAnswer:
         """One page, newest first, without archived entries unless ``include_archive``.
 
+        With ``after_seq``: the entries after this sequence, in the order of the journal.
+
         ``filters`` are the query parameters of GET /v1/journal.
         """
         given = {
             **filters,
             "limit": limit,
             "cursor": cursor,
+            "after_seq": after_seq,
             "min_seq": min_seq,
             "workspace_id": workspace_id,
             "include_archive": include_archive,
@@ -184,6 +188,7 @@ class CrewJournal(Operations):
             page = self.list(
                 limit=LIST_LIMIT_MAX,
                 cursor=cursor,
+                after_seq=None,
                 min_seq=min_seq,
                 workspace_id=workspace_id,
                 include_archive=include_archive,

@@ -125,6 +125,7 @@ _BUCKET: Final = len(ENTRY_COLUMNS)
 
 _BY_TIME: Final = _Order("ts_ms DESC, id DESC", lambda row: older_than(Cursor(row[_TS_MS], row[_ID])))
 _BY_ARRIVAL: Final = _Order("seq DESC", lambda row: Condition("seq < ?", (row[_SEQ],)))
+_IN_ORDER: Final = _Order("seq", lambda row: Condition("seq > ?", (row[_SEQ],)))
 
 
 class JournalQueries:
@@ -146,14 +147,17 @@ class JournalQueries:
         *,
         workspace: str | None = None,
         cursor: Cursor | None = None,
+        after_seq: int | None = None,
         limit: int = LIST_LIMIT_DEFAULT,
         min_seq: int | None = None,
         include_archive: bool = False,
     ) -> EntryPage:
         """A page of entries, newest first (ts, then id), strictly older than ``cursor``; archived ones only on request.
 
+        With ``after_seq``: those after this sequence, in the order of the journal; the next page begins after the last.
+
         Raises:
-            InvalidQuery: If ``limit`` is not in 1..500 or ``min_seq`` is negative.
+            InvalidQuery: If ``limit`` is not in 1..500, ``min_seq`` is negative, or ``cursor`` and ``after_seq`` are given.
             NotAllowed: If the token is not for the workspace.
             NotFound: If there is no such workspace.
             ViewsBehind: If the views do not reach ``min_seq`` in time.
@@ -168,6 +172,14 @@ class JournalQueries:
         view_seq = await self._passed(min_seq, filters)
         if cursor is not None:
             selection = selection.also(older_than(cursor))
+        if after_seq is not None:
+            if cursor is not None:
+                raise InvalidQuery(
+                    "cursor and after_seq exclude each other", hint="after_seq: leave it out", field="after_seq"
+                )
+            selection = selection.also(Condition("seq > ?", (after_seq,)))
+            entries = await self._in_thread(lambda: self._first(selection, _IN_ORDER, limit))
+            return EntryPage(entries, None, _passed_by(entries, view_seq))
         is_first = filters.phrase is None and cursor is None
         entries = await self._in_thread(
             lambda: (

@@ -49,6 +49,7 @@ _SEQ: Final[JsonSchema] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1
 
 PAGING: Final = {
     "cursor": ("next_cursor of the previous page.", _TEXT),
+    "after_seq": ("The entries after this sequence in the order of the journal, instead of the newest first.", _SEQ),
     "limit": (
         "Entries of a page.",
         {"type": "integer", "minimum": 1, "maximum": LIST_LIMIT_MAX, "default": LIST_LIMIT_DEFAULT},

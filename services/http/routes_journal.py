@@ -126,6 +126,7 @@ async def list_entries(request: Request, principal: Principal) -> Response:
             parse_filters(params.items),
             workspace=params.text("workspace_id"),
             cursor=None if cursor is None else Cursor.parse(cursor),
+            after_seq=params.whole("after_seq"),
             limit=LIST_LIMIT_DEFAULT if limit is None else limit,
             min_seq=min_seq,
             include_archive=params.truth("include_archive", absent=False),

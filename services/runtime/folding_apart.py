@@ -28,6 +28,7 @@ from ...consumers.host.folding import Parked
 from ...consumers.host.host import Host
 from ...consumers.host.rebuild import FoldedApart
 from ...consumers.host.store import ViewStore, share_one_heap
+from ...schemas.core.broker_address import BrokerLogin, LoginFiles
 from ...schemas.settings import REPLAY_BATCH_MESSAGES
 from ..journal.broker.connection import connect
 
@@ -37,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def fold_apart(
-    nats: tuple[str, str | None, str | None],
+    nats: BrokerLogin,
     memory_mb: int,
     path: Path,
     names: Sequence[str],
@@ -47,7 +48,7 @@ async def fold_apart(
     """Fold projections up to a sequence into a new file; None if the process failed.
 
     Args:
-        nats: URL, user and password of the broker.
+        nats: The broker.
         memory_mb: Memory limit of its DuckDB, MiB.
         path: The new file.
         names: The projections.
@@ -93,8 +94,8 @@ async def _fold(task: dict[str, Any]) -> dict[str, Any]:
     async def collect(refused: Parked) -> None:
         parked.append(refused)
 
-    url, user, password = task["nats"]
-    client = await connect(url, user, password, "crew-journal fold")
+    url, user, password, files = task["nats"]
+    client = await connect(url, user, password, "crew-journal fold", files=LoginFiles(*files))
     store = ViewStore.open(Path(task["path"]), memory_mb=task["memory_mb"])
     account = ReadAccount()
     names = set(task["names"])

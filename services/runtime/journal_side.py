@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ...schemas.access.operations import BROKER, BrokerAnswer, BrokerRequest
+from ...schemas.core.broker_address import NO_FILES, BrokerLogin, LoginFiles
 from ...schemas.core.errors import BrokerUnavailable, CrewJournalError, JournalDamaged
 from ...schemas.settings import Settings
 from ..desk import Caller
@@ -42,21 +43,23 @@ class BrokerLink:
         url: Its address.
         user: The service's user.
         password: Its password.
+        files: Files for the login at an operator's broker.
     """
 
     managed: ManagedBroker | None
     url: str
     user: str | None
     password: str | None = field(repr=False)
+    files: LoginFiles = NO_FILES
 
     @property
-    def address(self) -> tuple[str, str | None, str | None]:
-        """URL, user and password."""
-        return self.url, self.user, self.password
+    def login(self) -> BrokerLogin:
+        """All of it."""
+        return BrokerLogin(self.url, self.user, self.password, self.files)
 
     async def connect(self, stack: AsyncExitStack, name: str) -> BrokerConnection:
         """A new connection for one part of the node."""
-        client = await connect(*self.address, name)
+        client = await connect(self.url, self.user, self.password, name, files=self.files)
         stack.push_async_callback(client.close)
         return client
 
@@ -77,7 +80,7 @@ async def open_link(
         say(f"broker: {settings.nats} (its durability is unknown)")
         if "durability" in settings.model_fields_set:
             say(f"warning: {settings.durability!r} is for a managed broker; this one syncs as its operator says")
-        return BrokerLink(None, settings.nats, settings.nats_user, settings.nats_password)
+        return BrokerLink(None, settings.nats, settings.nats_user, settings.nats_password, settings.nats_files)
     binary = await asyncio.to_thread(find_nats_server, [settings.nats_dir], override=settings.nats_server)
     broker = ManagedBroker(data_dir, binary, settings.durability)
     await broker.start()
@@ -169,9 +172,9 @@ class JournalSide:
             say=say,
             own_broker=broker is not None,
             scrubber=MODE_OF_SETTING[settings.secrets],
-            nats=link.address,
+            nats=link.login,
         )
-        feed = await views.follow(stack, data_dir, client, link.address)
+        feed = await views.follow(stack, data_dir, client, link.login)
         watching = asyncio.create_task(_watch(client, give_up), name="connection-watch")
         stack.push_async_callback(end_task, watching)
         parts.show("stream", partial(stream_section, client, views.store))

@@ -36,6 +36,7 @@ from ...consumers.host.opening import AHEAD, PutAside, StreamAtHand, forget_dama
 from ...consumers.host.rebuild import BEFORE_LOSS, Rebuilt, rebuild, verify
 from ...consumers.host.salvage import Unread, salvage
 from ...consumers.host.store import ViewStore
+from ...schemas.core.broker_address import BrokerLogin
 from ...schemas.core.entry import ActorType, Severity
 from ...schemas.core.errors import CrewJournalError, InvalidQuery, JournalDamaged
 from ...schemas.core.ids import SYSTEM_WORKSPACE, uuid7_hex
@@ -139,7 +140,7 @@ class NodeViews:
         memory_mb: Memory of DuckDB, for rebuilds too.
         aside: The file that was renamed for this one, None if there is none.
         read_whole: Whether the stream was read from its beginning.
-        nats: URL, user and password of the broker, for rebuilds in a process of their own.
+        nats: The broker, for rebuilds in a process of their own.
         followers: Get the messages of the live feed after they were folded.
     """
 
@@ -152,7 +153,7 @@ class NodeViews:
     memory_mb: int
     aside: PutAside | None = None
     read_whole: bool = False
-    nats: tuple[str, str | None, str | None] | None = None
+    nats: BrokerLogin | None = None
     followers: list[Callable[[Sequence[RawMessage]], None]] = field(default_factory=list)
 
     @classmethod
@@ -169,7 +170,7 @@ class NodeViews:
         say: Callable[[str], None],
         own_broker: bool = False,
         scrubber: ScrubberMode = DEFAULT_MODE,
-        nats: tuple[str, str | None, str | None] | None = None,
+        nats: BrokerLogin | None = None,
     ) -> Self:
         """Open the views and fold missing messages.
 
@@ -184,7 +185,7 @@ class NodeViews:
             say: Called with one line for each step that takes long or is unusual.
             own_broker: Whether the stream is stored in ``data_dir``, too.
             scrubber: Treatment of credentials in a workspace without a setting.
-            nats: URL, user and password of the broker; without it, rebuilds fold in this process.
+            nats: The broker; without it, rebuilds fold in this process.
         """
         last_seq = streams.last_seq
         at_hand = StreamAtHand(streams.made, last_seq, _message_reader(client), own_broker)
@@ -235,11 +236,12 @@ class NodeViews:
             await asyncio.to_thread(forget_damaged, self.store.path)
 
     async def follow(
-        self, stack: AsyncExitStack, data_dir: Path, client: BrokerConnection, nats: tuple[str, str | None, str | None]
+        self, stack: AsyncExitStack, data_dir: Path, client: BrokerConnection, nats: BrokerLogin
     ) -> LiveFeed:
-        """Fold new messages from now on; the feed has a separate connection to ``nats`` (URL, user, password)."""
+        """Fold new messages from now on; the feed has a separate connection to ``nats``."""
         feed = LiveFeed(
-            *nats,
+            *nats[:3],
+            files=nats.files,
             handler=self._fold,
             start_seq=self.host.checkpoint + 1,
             durable=f"views-{node_id(data_dir)}",

@@ -5,6 +5,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 from support.cli import Cli
@@ -158,3 +159,45 @@ def test_a_large_journal_is_backed_up_while_it_is_written(tmp_path: Path) -> Non
     assert other("restore", str(file), "--json").json["last_seq"] == made[2]["last_seq"]
     with other.up():
         assert other("verify", "--json").json["equal"]
+
+
+def test_an_export_by_hour_follows_the_journal_and_its_erasures(tmp_path: Path) -> None:
+    cli, tree = Cli(tmp_path / "data"), tmp_path / "lake"
+    canary = "the vault code is quartz-7731"
+
+    def one_pass() -> tuple[int, int, int]:
+        done = cli("export", str(tree), "--format", "parquet", "--follow", "--every", "0", "-w", "acme", "--json").json
+        return done["entries"], done["files"], done["erased"]
+
+    def rows() -> list[tuple[Any, ...]]:
+        tables = str(tree / "**" / "*.parquet")
+        query = "SELECT summary, workspace, hour FROM read_parquet(?, hive_partitioning = true)"
+        return duckdb.execute(f"{query} WHERE entry_type = 'note.written' ORDER BY seq", [tables]).fetchall()
+
+    def publish(summary: str, hour: int) -> str:
+        at = f"2026-11-20T{hour:02}:30:00Z"
+        entry = cli("publish", summary, "--ts", at, "-w", "acme", "--json").json["entries"][0]
+        cli("list", "-w", "acme", "--count", "--min-seq", str(entry["seq"]))
+        return str(entry["id"])
+
+    with cli.up():
+        publish("first", 9)
+        erased = publish(canary, 9)
+        assert one_pass() == (2, 1, 0)
+        assert one_pass() == (0, 0, 0), "nothing new, so nothing is written"
+        publish("late", 9)
+        publish("next hour", 10)
+        (tree / "_export.json").unlink()  # a run that was interrupted before it noted how far it is
+        assert one_pass() == (2, 2, 0)
+        assert rows() == [
+            ("first", "acme", "09"),
+            (canary, "acme", "09"),
+            ("late", "acme", "09"),
+            ("next hour", "acme", "10"),
+        ]
+        cli("forget", "--id", erased, "--reason", "asked", "--yes", "-w", "acme")
+        assert one_pass()[2] == 1
+    assert [row[0] for row in rows()] == ["first", "late", "next hour"]
+    assert not any(b"quartz-7731" in file.read_bytes() for file in tree.rglob("*") if file.is_file())
+    refused = cli("export", str(tree), "--follow", code=2)
+    assert "--format parquet" in refused.err

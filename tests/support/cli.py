@@ -136,7 +136,7 @@ class Cli:
                 stdout=subprocess.PIPE,
                 stderr=err,
                 text=True,
-                env=environment(),
+                env=environment(**self.env),
             )
         try:
             assert process.stdout is not None

@@ -85,6 +85,7 @@ class ImportRun:
         waiting: Called with the reason whenever the run waits for the service.
         held: Looks up a line whose id is already used, because a listing contains defaults that the first submission
             did not have.
+        in_flight: Batches on their way at once; 1 keeps the order.
         last_ack: When the service acked last, by the monotonic clock.
     """
 
@@ -93,6 +94,7 @@ class ImportRun:
     skip_invalid: bool = False
     waiting: Callable[[str], None] = lambda _why: None
     held: Held | None = None
+    in_flight: int = IN_FLIGHT
     last_ack: float = field(default_factory=time.monotonic)
 
     async def run(self, batches: Iterable[LineBatch], acked: Callable[[BatchAck], None]) -> None:
@@ -110,7 +112,7 @@ class ImportRun:
                         acked(await under_way.popleft())
                     raise refusal(batch.bad)
                 under_way.append(asyncio.create_task(self._deliver(batch)))
-                while len(under_way) >= IN_FLIGHT or (under_way and under_way[0].done()):
+                while len(under_way) >= self.in_flight or (under_way and under_way[0].done()):
                     acked(await under_way.popleft())
                 await asyncio.sleep(0)  # lets running batches proceed between two reads of the file
             while under_way:

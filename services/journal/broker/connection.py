@@ -22,6 +22,7 @@ from nats.errors import Error as NatsError
 from nats.protocol.parser import AWAITING_CONTROL_LINE, AWAITING_MSG_PAYLOAD, CRLF_SIZE, Parser
 
 from ....schemas.core import headers as h
+from ....schemas.core.broker_address import NO_FILES, LoginFiles
 from ....schemas.core.errors import BrokerError, BrokerUnavailable
 
 # Fast path for received messages: messages of diverted subscriptions are parsed without nats-py.
@@ -111,7 +112,10 @@ PENDING_BYTES: Final = 8 * 1024 * 1024
 PING_INTERVAL_S: Final = 20
 """Seconds between pings; with two unanswered pings a dead connection is detected within a minute."""
 MAX_PINGS_OUTSTANDING: Final = 2
-_REFUSED: Final = "authorization violation"
+_REFUSED: Final = ("authorization violation", "certificate")
+"""What an error says that another attempt would not change."""
+CLOSE_S: Final = 2.0
+"""Seconds for closing a connection."""
 """Part of nats-server's answer to a wrong user or password, in lower case."""
 
 _log = structlog.get_logger(__name__)
@@ -256,8 +260,9 @@ class BrokerConnection(Client):
         if not self.is_connected:  # nats-py would write to the closed socket, fail, and leave its tasks running
             self._pending.clear()
             self._pending_data_size = 0
-        with contextlib.suppress(OSError):  # the loss of the connection may not be noticed yet
-            await super().close()
+        with contextlib.suppress(OSError, TimeoutError):  # the loss of the connection may not be noticed yet
+            async with asyncio.timeout(CLOSE_S):  # after a failed TLS handshake nats-py waits for ever
+                await super().close()
 
     async def relieve(self) -> None:
         """Wait until all queued bytes are handed to the socket."""
@@ -331,6 +336,7 @@ async def connect(
     password: str | None,
     name: str,
     *,
+    files: LoginFiles = NO_FILES,
     deadline_s: float = CONNECT_DEADLINE_S,
     clock: Callable[[], datetime] = _utc_now,
 ) -> BrokerConnection:
@@ -341,6 +347,7 @@ async def connect(
         user: User, None if the broker requires no user.
         password: Password; without one the user is a token.
         name: Shown by the broker's monitoring and in our logs.
+        files: Credentials and certificates.
         deadline_s: Seconds until the first connect gives up; later connects never give up.
         clock: The time, UTC, for ``since`` of the state.
 
@@ -350,6 +357,11 @@ async def connect(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + deadline_s
     before = _cancellations()
+    try:
+        login = files.options(url)
+    except OSError as error:
+        why = f"certificates for the broker: {error.strerror or error}"
+        raise BrokerUnavailable(why, hint="check nats_ca, nats_cert and nats_key") from None
     while True:
         client = BrokerConnection(name, clock)
         try:
@@ -370,6 +382,7 @@ async def connect(
                 reconnected_cb=client.was_reconnected,
                 error_cb=client.was_faulted,
                 closed_cb=client.was_closed,
+                **login,
             )
             if _cancellations() > before:
                 raise asyncio.CancelledError  # nats-py swallows it if an answer comes at once (services/parts.py)
@@ -379,7 +392,11 @@ async def connect(
                 raise asyncio.CancelledError from None
             tried = client.state.last_error  # None if the address is malformed
             why = tried or str(error) or type(error).__name__
-            if tried is None or _REFUSED in why.lower() or loop.time() + RECONNECT_WAIT_S > deadline:
+            if (
+                tried is None
+                or any(text in why.lower() for text in _REFUSED)
+                or loop.time() + RECONNECT_WAIT_S > deadline
+            ):
                 raise BrokerUnavailable(
                     f"cannot connect to the broker at {url}: {why}",
                     hint="is it running, and are user and password right?",

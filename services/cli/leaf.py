@@ -1,0 +1,360 @@
+"""``up --leaf HUB``: a node that keeps a journal of its own and exchanges it with a hub whenever the hub can be reached.
+
+A pass sends the entries that are new here, takes over those that are new at the hub, erases what the hub has erased, and
+brings memory documents together. Both sides judge what they take over as any write: the token of the hub decides what
+this machine may send and which of the crew's entries it gets.
+
+Invariant: an entry keeps its id, so what was sent before an interruption is not stored twice; a position moves only past
+entries that the other side has acked. Sequences belong to each journal: the order of an entry is the one in which that
+journal took it in, and ``ts`` says when it happened. A document that was changed on both sides gets the text of the hub,
+and the text of this machine is a version of it on both sides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ...schemas.api import Receipt
+from ...schemas.core.errors import (
+    CrewJournalError,
+    DocumentConflict,
+    DocumentError,
+    InvalidRequest,
+    NotAllowed,
+    NotFound,
+    Unavailable,
+)
+from ...schemas.core.limits import REQUEST_BYTES
+from ...schemas.documents.operations import DocumentShown
+from ...schemas.documents.rules import Scope, is_mirrored, scope_of
+from .importing.lines import BATCH_LINES, Line, LineBatch, read_line
+from .importing.run import BatchAck, ImportRun
+from .output import counted, plain, say
+
+if TYPE_CHECKING:
+    from ..client import AsyncCrewJournal
+
+PAUSE_S: Final = 2.0
+"""Seconds between two passes."""
+AWAY_S: Final = 5.0
+"""Seconds between two passes while the hub is away."""
+PATIENCE_S: Final = 5.0
+"""Seconds for which a batch waits for the other side before the pass ends."""
+PAGE: Final = 500
+"""Entries of one request."""
+STATE_FILE: Final = "leaf.json"
+SOURCE: Final = "mirror"
+
+
+@dataclass(slots=True)
+class LeafState:
+    """How far a leaf is; a file in the data directory.
+
+    Attributes:
+        hub: URL of the hub; another one begins anew.
+        sent: Sequence here up to which entries are at the hub.
+        taken: Sequence of the hub up to which entries are here.
+        erasure: The hub's last completed erasure that was carried out here.
+        own: First and last sequences of the hub with entries from here, which are not taken over.
+        theirs: First and last sequences here with entries of the hub, which are not sent.
+        refused: Ids of entries of this journal that the hub did not take.
+        documents: Owner and label → text at the last exchange.
+    """
+
+    hub: str
+    sent: int = 0
+    taken: int = 0
+    erasure: str | None = None
+    own: list[list[int]] = field(default_factory=list)
+    theirs: list[list[int]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    documents: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path, hub: str) -> LeafState:
+        """The state of the file, if it is about this hub."""
+        try:
+            state = cls(**json.loads(path.read_text()))
+        except FileNotFoundError:
+            return cls(hub)
+        return state if state.hub == hub else cls(hub)
+
+    def save(self, path: Path) -> None:
+        """Replace the file; only its owner can read it."""
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(asdict(self), file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+
+
+@dataclass(slots=True)
+class Exchanged:
+    """What one pass did: entries sent, taken over, refused by a side, erased; documents written, and in conflict."""
+
+    sent: int = 0
+    taken: int = 0
+    refused: int = 0
+    erased: int = 0
+    documents: int = 0
+    conflicts: int = 0
+
+
+class Leaf:
+    """The exchange of one workspace with a hub.
+
+    Args:
+        here: Client of this node, with the owner's token.
+        hub: Client of the hub.
+        state_file: Where it notes how far it is.
+        hub_url: URL of the hub.
+        workspace: The workspace, on both sides.
+    """
+
+    def __init__(
+        self, here: AsyncCrewJournal, hub: AsyncCrewJournal, state_file: Path, hub_url: str, workspace: str
+    ) -> None:
+        self._here = here
+        self._hub = hub
+        self._file = state_file
+        self._workspace = workspace
+        self._state = LeafState.load(state_file, hub_url)
+        self._sees_erasures = True
+        self._documents_at: dict[str, tuple[int, ...]] = {}
+
+    async def run(self) -> None:
+        """Exchange until cancelled; an outage is said once, and what was missed follows after it."""
+        away = False
+        while True:
+            try:
+                done = await self.exchange()
+            except (Unavailable, OSError) as error:
+                if not away:
+                    say(f"warning: the hub {self._state.hub} is away: {error}; this journal goes on, and follows later")
+                away = True
+            except CrewJournalError as error:
+                say(f"warning: the exchange with the hub {self._state.hub} failed: {error.message}")
+                away = True
+            else:
+                if away or done.conflicts or done.refused:
+                    say(f"hub {self._state.hub}: {', '.join(f'{n} {name}' for name, n in asdict(done).items())}")
+                away = False
+            await asyncio.sleep(AWAY_S if away else PAUSE_S)
+
+    async def exchange(self) -> Exchanged:
+        """One pass.
+
+        Raises:
+            Unavailable: If one side cannot be reached; what was acked is noted.
+            CrewJournalError: An answer of a side that concerns no single entry.
+        """
+        done = Exchanged()
+        await self._take_over(done)
+        await self._send(done)
+        await self._erase(done)
+        await self._documents(done)
+        return done
+
+    async def _send(self, done: Exchanged) -> None:
+        """Send what is new here."""
+        entries = await self._after(self._here, self._state.sent)
+
+        def acked(ack: BatchAck) -> None:
+            done.sent += sum(not receipt.duplicate for receipt in ack.sent)
+            _note(self._state.own, ack)
+            done.refused += _say_refused(ack, "the hub")
+            refused = {bad.number for bad in (*ack.bad, *ack.taken)}
+            self._state.refused += [entry["id"] for entry in entries if refused and entry["seq"] in refused]
+            self._state.sent = ack.batch.end_line
+            self._state.save(self._file)
+
+        await self._pass_on(self._hub, entries, self._state.theirs, acked)
+        self._state.theirs = [ends for ends in self._state.theirs if ends[1] > self._state.sent]
+
+    async def _take_over(self, done: Exchanged) -> None:
+        """Take over what is new at the hub and what its token may read."""
+
+        def acked(ack: BatchAck) -> None:
+            done.taken += sum(not receipt.duplicate for receipt in ack.sent)
+            _note(self._state.theirs, ack)
+            done.refused += _say_refused(ack, "this journal")
+            self._state.taken = ack.batch.end_line
+            self._state.save(self._file)
+
+        entries = await self._after(self._hub, self._state.taken)
+        await self._pass_on(self._here, entries, self._state.own, acked)
+        self._state.own = [ends for ends in self._state.own if ends[1] > self._state.taken]
+
+    async def _after(self, side: AsyncCrewJournal, seq: int) -> list[dict[str, Any]]:
+        """The entries of a side after this sequence, in its order."""
+        found: list[dict[str, Any]] = []
+        while True:
+            page = plain(await side.list(workspace_id=self._workspace, limit=PAGE, after_seq=seq))["entries"]
+            found += page
+            if len(page) < PAGE:
+                return found
+            seq = page[-1]["seq"]
+
+    async def _pass_on(
+        self,
+        side: AsyncCrewJournal,
+        entries: list[dict[str, Any]],
+        known: list[list[int]],
+        acked: Callable[[BatchAck], None],
+    ) -> None:
+        """Append entries to the other side, without those that it is known to have."""
+
+        async def held(record: dict[str, Any]) -> Receipt | None:
+            """The other side's entry of that id, if it says the same."""
+            try:
+                there = await side.get(record["id"], workspace_id=self._workspace)
+            except NotFound:
+                return None
+            same = (there.summary, there.entry_type) == (record.get("summary"), record["entry_type"])
+            return Receipt(id=there.id, seq=there.seq, duplicate=True) if same else None
+
+        run = ImportRun(side.append_batch, PATIENCE_S, skip_invalid=True, held=held, in_flight=1)
+        await run.run(_batches(entries, self._workspace, known), acked)
+
+    async def _erase(self, done: Exchanged) -> None:
+        """Erase here what the hub has erased since the last time.
+
+        Which entries these are follows from what both sides have: the hub's receipt names none. So that a hub that was
+        replaced by an older copy erases nothing here, no more are erased than its erasures say.
+        """
+        if not self._sees_erasures:
+            return
+        try:
+            erasures = (await self._hub.erasures(workspace_id=self._workspace)).erasures
+        except NotAllowed:
+            self._sees_erasures = False
+            say("warning: this token does not see the hub's erasures: they are not carried out here")
+            return
+        ended = sorted((one for one in erasures if one.completed_at is not None), key=lambda one: str(one.completed_at))
+        known = [one.erasure_id for one in ended]
+        fresh = ended[known.index(self._state.erasure) + 1 :] if self._state.erasure in known else ended
+        if not fresh:
+            return
+        at_hub = {entry["id"] for entry in await self._after(self._hub, 0)} | {*self._state.refused}
+        sent = [entry for entry in await self._after(self._here, 0) if entry["seq"] <= self._state.sent]
+        lines = [line for batch in _batches(sent, self._workspace, []) for line in batch.good]
+        gone = [line.record["id"] for line in lines if line.record["id"] not in at_hub]
+        if len(gone) > sum(one.messages for one in fresh):
+            say(f"warning: {len(gone)} entries are missing at the hub, more than it has erased; none is erased here")
+        elif gone:
+            reason = f"erased at the hub: {fresh[-1].reason}"
+            await self._here.forget(reason, ids=gone, workspace_id=self._workspace)
+            done.erased += len(gone)
+        self._state.erasure = fresh[-1].erasure_id
+        self._state.save(self._file)
+
+    async def _documents(self, done: Exchanged) -> None:
+        """Bring the documents together that both tokens may read and write."""
+        here, hub = await self._listed(self._here), await self._listed(self._hub)
+        for name in sorted({*here, *hub}):
+            seqs = tuple(side[name].seq if name in side else 0 for side in (here, hub))
+            if self._documents_at.get(name) == seqs:
+                continue
+            try:
+                await self._document(name, here.get(name) or hub[name], done)
+            except DocumentConflict:
+                continue  # written meanwhile; the next pass sees it
+            except (DocumentError, InvalidRequest, NotAllowed) as error:
+                say(f"warning: {name} is not exchanged with the hub until it changes: {error.message}")
+            self._documents_at[name] = seqs
+
+    async def _listed(self, side: AsyncCrewJournal) -> dict[str, DocumentShown]:
+        documents = (await side.documents(workspace_id=self._workspace)).documents
+        return {f"{one.owner}/{one.id}": one for one in documents if is_mirrored(one.tier)}
+
+    async def _document(self, name: str, shown: DocumentShown, done: Exchanged) -> None:
+        scope, owner = scope_of(shown.owner)
+        address: dict[str, Any] = {"tier": shown.tier, "key": shown.key, "scope": scope.value}
+        if scope is not Scope.WORKSPACE:
+            address[f"{scope.value}_id"] = owner
+        address["workspace_id"] = self._workspace
+        here, hub = await self._here.document_read(**address), await self._hub.document_read(**address)
+        base, agreed = self._state.documents.get(name, ""), hub.content
+        if here.quarantined or hub.quarantined:
+            return
+        if here.content != hub.content:
+            at_hub, text_at_hub = hub.seq, hub.content
+            if hub.content == base:
+                agreed = here.content
+            elif here.content != base and base and here.content.startswith(base):  # both went on: the hub's lines first
+                agreed = hub.content + here.content[len(base) :]
+            elif here.content != base:
+                done.conflicts += 1
+                at_hub, text_at_hub = await _write(self._hub, address, hub.seq, here.content), here.content
+                say(
+                    f"{name} was changed here and at the hub; the hub's text counts, that of here is version {at_hub} there"
+                )
+            if text_at_hub != agreed:
+                await _write(self._hub, address, at_hub, agreed)
+            if here.content != agreed:
+                await _write(self._here, address, here.seq, agreed)
+            done.documents += 1
+        if self._state.documents.get(name) != agreed:
+            self._state.documents[name] = agreed
+            self._state.save(self._file)
+
+
+def _say_refused(ack: BatchAck, side: str) -> int:
+    """Say why a side did not take some entries of a batch; returns how many."""
+    refused = (*ack.bad, *ack.taken)
+    for why, count in Counter(bad.problems[0].problem for bad in refused).items():
+        say(f"warning: {counted(count, 'entry', 'entries')} not taken by {side}: {why}")
+    return len(refused)
+
+
+async def _write(side: AsyncCrewJournal, address: dict[str, Any], seq: int, text: str) -> int:
+    """Replace a document, if it is still at that sequence; returns the new one."""
+    if not text:
+        return (await side.document_retract(**address, reason="retracted on the other side")).seq
+    written = await side.document_write(**address, mode="replace", content=text, expected_seq=seq, source=SOURCE)
+    return written.seq
+
+
+def _note(ranges: list[list[int]], ack: BatchAck) -> None:
+    """Note the sequences that the other side gave."""
+    for receipt in ack.sent:
+        if ranges and receipt.seq == ranges[-1][1] + 1:
+            ranges[-1][1] = receipt.seq
+        else:
+            ranges.append([receipt.seq, receipt.seq])
+
+
+def _batches(entries: Iterable[dict[str, Any]], workspace: str, known: list[list[int]]) -> Iterator[LineBatch]:
+    """Entries of a listing as batches to append; those at known sequences and those of a service are left out.
+
+    The number of a line, and of the end of a batch, is the entry's sequence.
+    """
+    batch = LineBatch()
+    size = 0
+    for entry in entries:
+        raw = json.dumps(entry, ensure_ascii=False).encode()
+        read = (
+            read_line(entry["seq"], raw, workspace)
+            if not any(first <= entry["seq"] <= last for first, last in known)
+            else None
+        )
+        if isinstance(read, Line):
+            batch.good.append(read)
+        elif read is not None:
+            batch.bad.append(read)
+        size += len(raw)
+        batch.end_line = entry["seq"]
+        if len(batch.good) >= BATCH_LINES or size >= REQUEST_BYTES:
+            yield batch
+            batch, size = LineBatch(), 0
+    if batch.end_line:
+        yield batch

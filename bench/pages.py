@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
@@ -40,7 +40,7 @@ def _enrich(journal: CrewJournal, corpus: Corpus, many: int) -> dict[str, str]:
     Returns:
         Parameter of a page's path → a value.
     """
-    place = {"workspace_id": WORKSPACE}
+    place: dict[str, Any] = {"workspace_id": WORKSPACE}
     journal.register_agent("agent-00", crew_id="crew-0", memory_enabled=True, **place)
     for n in range(many):
         text = " ".join(corpus.words[(7 * n + k) % 5_000] for k in range(30))

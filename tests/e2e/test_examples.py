@@ -82,9 +82,11 @@ def test_the_notebook_draws_the_journal(data_dir: Path, monkeypatch: pytest.Monk
 def _shown_by(source: str, names: dict[str, Any]) -> Any:
     """Run a cell; the value of its last statement if that is an expression."""
     parsed = ast.parse(source)
-    last = parsed.body.pop() if isinstance(parsed.body[-1], ast.Expr) else None
+    last = parsed.body[-1]
+    if isinstance(last, ast.Expr):
+        parsed.body.pop()
     exec(compile(parsed, "cell", "exec"), names)
-    return None if last is None else eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+    return eval(compile(ast.Expression(last.value), "cell", "eval"), names) if isinstance(last, ast.Expr) else None
 
 
 def test_the_loop_stays_short() -> None:

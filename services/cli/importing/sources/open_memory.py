@@ -73,7 +73,8 @@ def _read(exchange: Mapping[str, Any], notes: Notes) -> Iterator[Record]:
             hint="export it without required extensions",
         )
     source = str(manifest.get("source_system") or "unknown")
-    ended, replaced = {}, {}
+    ended: dict[str, dict[str, Any]] = {}
+    replaced: dict[str, list[str]] = {}
     for event in objects(exchange.get("events")):
         target = str(event.get("target") or "")
         if event.get("kind") != _SUPERSEDE:

@@ -220,10 +220,6 @@ class CorrectionsRequest(Request):
     limit: Annotated[StrictInt, Field(ge=1, le=CORRECTIONS_MAX)] = Field(
         default=CORRECTIONS_DEFAULT, description="Most corrections."
     )
-    review: StrictBool = Field(
-        default=True,
-        description="Whether to search for what is still to be reviewed, 40 ms of CPU for each correction.",
-    )
     min_seq: MinSeq = None
     workspace_id: Workspace = None
 

@@ -1165,7 +1165,6 @@ class Operations:
         self,
         *,
         limit: int = 20,
-        review: bool = True,
         min_seq: int | None = None,
         workspace_id: str | None = None,
     ) -> CorrectionsAnswer:
@@ -1173,7 +1172,6 @@ class Operations:
 
         Args:
             limit: Most corrections.
-            review: Whether to search for what is still to be reviewed, 40 ms of CPU for each correction.
             min_seq: Wait until the views have reached this sequence, so that the answer includes your own writes.
             workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """

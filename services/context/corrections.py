@@ -201,7 +201,7 @@ class Corrections:
             first = corrected.retired[0]
             old, new = await self._text(caller, first.id), await self._text(caller, first.by)
             review: list[ops.StatementToReview] = []
-            if request.review and corrected.reviews and old is not None and new is not None:
+            if corrected.reviews and old is not None and new is not None:
                 plan = _Making(old, old.text, new.text, "")
                 plan.statements.append(old)
                 await self._list_for_review(caller, plan)

@@ -47,8 +47,6 @@ NEWEST: Final = 12
 WAITING: Final = 5
 """Decisions of each kind that the first page shows; the lists show all."""
 HEALTH_DAYS: Final = 60
-REVIEWED: Final = 3
-"""Corrections for which a page searches what is to be reviewed, at 40 ms of CPU each."""
 RECALL_K: Final = 10
 ENDED: Final = (State.RETRACTED, State.STALE, State.SUPERSEDED)
 """States of an entry about which nothing needs to be settled."""
@@ -433,10 +431,8 @@ async def models(visit: Visit) -> dict[str, Any]:
 
 
 async def corrections(visit: Visit) -> dict[str, Any]:
-    """The latest corrections and what followed from each; of the newest ones also what is to be reviewed, if asked."""
-    review = visit.asked("review") is not None
-    limit = REVIEWED if review else PAGE_ENTRIES
-    return {"corrections": (await visit.run(CORRECTIONS, limit=limit, review=review)).corrections, "review": review}
+    """The latest corrections and what followed from each."""
+    return {"corrections": (await visit.run(CORRECTIONS, limit=PAGE_ENTRIES)).corrections}
 
 
 async def workspaces(visit: Visit) -> tuple[str, ...]:

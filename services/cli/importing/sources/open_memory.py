@@ -40,7 +40,8 @@ _OBJECT: Final[Mapping[str, Any]] = {
     "ref": dict.fromkeys(("authority", "namespace", "local_id"), NAME),
     "scope": dict.fromkeys(("subject", "owner", "author", "agent"), NAME),
     "policy": {},
-    "extensions": {},
+    "derivation": {"used": [NAME]},
+    "extensions": {OURS: {}},
 }
 _EVENT: Final[Mapping[str, Any]] = dict.fromkeys(("kind", "target", "replacement", "actor", "effective_at"), NAME)
 _EXCHANGE: Final[Mapping[str, Any]] = {

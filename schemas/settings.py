@@ -252,6 +252,9 @@ class NodeSettings(BaseModel, use_attribute_docstrings=True):
     """
     query_log: bool = True
     """Record every recall, query included, as `memory.searched`. If false, recalls have no receipt."""
+    otel_content: bool = False
+    """Put the texts of questions and of found memories into the spans that are sent to a receiver of OpenTelemetry
+    ([operating.md](operating.md#opentelemetry)). Without it, spans have ids, counts and durations alone."""
     secrets: Literal["redact", "refuse", "keep"] = "redact"
     """What the node does with [credentials](#credentials) in a text to be stored: `redact` replaces them, `refuse`
     refuses the text with 422, `keep` stores it. The scrubber of a workspace has precedence.

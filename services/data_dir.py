@@ -23,6 +23,9 @@ RUNTIME_FILE: Final = "runtime.json"
 LOCK_FILE: Final = "lock"
 NODE_FILE: Final = "node.id"
 SUBJECT_KEY_FILE: Final = "subject.key"
+PASSWORDS_FILE: Final = "passwords.json"
+PASSWORDS_BYTES: Final = 4 << 20
+"""Largest size of the file with the hashes of passwords; a hash has 150 bytes."""
 IGNORE_FILE: Final = ".gitignore"
 TOKEN_FILE: Final = "admin.token"
 _SMALL_BYTES: Final = 65_536

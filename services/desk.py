@@ -27,6 +27,7 @@ from .ownership import ALONE, Ownership
 if TYPE_CHECKING:
     from .entries.queries import JournalQueries
     from .node import Node
+    from .telemetry import Telemetry
 
 RUN: Final[ContextVar[str | None]] = ContextVar("crew_journal_run", default=None)
 """The run that a request belongs to, from the header ``Crew-Run``; None if the request names none."""
@@ -79,12 +80,12 @@ class Caller:
 
     @property
     def actor(self) -> str:
-        """The ``actor_id`` of the caller's decisions: the id of the token."""
-        return self.principal.token_id
+        """The ``actor_id`` of the caller's decisions: the person who signed in, else the id of the token."""
+        return self.principal.actor
 
     @property
     def acts_as(self) -> tuple[ActorType, str]:
-        """Type and id of the actor: OWNER and ADMIN are users under the id of the token, others their agent."""
+        """Type and id of the actor: OWNER and ADMIN are users under name or id of the token, others their agent."""
         if self.administers:
             return ActorType.USER, self.actor
         return ActorType.AGENT, self.principal.agent_id or self.actor
@@ -157,6 +158,8 @@ class Desk:
         self._ownership = ownership
         self.past: Past | None = None
         """Opens past views; None if this desk has none."""
+        self.telemetry: Telemetry | None = None
+        """Records spans; None if no receiver is configured."""
         self._handlers: dict[str, Handler[Any, Any]] = {}
 
     def bind(self, operation: Operation[Q, A], handler: Handler[Q, A]) -> None:
@@ -180,6 +183,14 @@ class Desk:
             NotOwner: If the node that decides was lost while it worked on the request.
             CrewJournalError: Any other error of the handler.
         """
+        if self.telemetry is None:
+            return await self._run(operation, principal, raw)
+        with self.telemetry.operation(operation.name, principal, raw, RUN.get()) as observe:
+            answer = await self._run(operation, principal, raw)
+            observe(answer)
+            return answer
+
+    async def _run(self, operation: Operation[Q, A], principal: Principal, raw: Mapping[str, Any]) -> A:
         check_access(operation.access, principal)
         request = parse(operation, raw)
         caller = Caller.of(principal, getattr(request, "workspace_id", None))

@@ -25,7 +25,19 @@ from ...schemas.core.timestamps import DAY_MS, format_ms
 from ...schemas.documents.events import MAX_CAUSES, DocumentAction
 from ...schemas.documents.rules import SCAN_OVERLAP, SOFT_CAP_PERCENT, TIERS, Scope, scope_of
 from ...schemas.documents.tables import DOCUMENTS, VERSIONS
-from ...schemas.learning.consolidation import Occurrence, Recurrence, is_covered, is_routine, recurrences, terms_of
+from ...schemas.learning.agreement import Saying, pattern_of
+from ...schemas.learning.consolidation import (
+    Occurrence,
+    Recurrence,
+    is_covered,
+    is_routine,
+    keys_by_word,
+    recurrences,
+    says_why,
+    states_fact,
+    teaches,
+    terms_of,
+)
 from ...schemas.text.analyzer import Analyzer
 from ...schemas.text.injection import finding_in
 from ...schemas.text.secrets import find_secrets
@@ -121,14 +133,24 @@ def _promotion(views: ViewReader, tick: Tick, owner: str) -> tuple[DocumentWritt
     lines = [line for row in views.rows(_PIECES, params) for line in _lines(*row)][:LINES_MAX][::-1]
     texts = [content, *(piece for (piece,) in views.rows(_PROMOTED, of_target))]
     analyzer = Analyzer(Stemmer)
+    keys = keys_by_word(analyzer)
     known = [terms_of(analyzer, line.text) for text in texts for line in _lines("", "", text)]
     room = TIERS[tier].cap_of(SOURCE) * SOFT_CAP_PERCENT // 100 - size
     added, evidence, left = "", [], 0
     for recurrence in _recurring(analyzer, lines):
-        line = lines[int(recurrence.typical)]
-        terms = terms_of(analyzer, line.text)
-        bullet = f"- {line.text} (noted on {recurrence.days} days)\n"
-        if is_routine(line.text) or any(is_covered(terms, other) for other in known) or find_secrets(bullet):
+        members = [lines[int(at)].text for at in recurrence.evidence]
+        said = [says_why(text) or states_fact(text) for text in members]
+        sayings = [Saying(owner, text) for text in members]
+        text = pattern_of(sayings, recurrence.evidence.index(recurrence.typical), keys, "")
+        terms = terms_of(analyzer, text)
+        bullet = f"- {text} (noted on {recurrence.days} days)\n"
+        if (
+            not text
+            or not teaches(said, "")
+            or is_routine(text)
+            or any(is_covered(terms, other) for other in known)
+            or find_secrets(bullet)
+        ):
             continue
         if finding_in(content[-SCAN_OVERLAP:] + added + bullet):
             continue

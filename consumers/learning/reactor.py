@@ -17,7 +17,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from math import inf
 from typing import ClassVar, Final, Unpack
 
@@ -39,13 +38,12 @@ from ...schemas.learning.agreement import (
     Keys,
     Saying,
     agreed_action,
-    common_wording,
-    is_negated,
     is_shared,
     may_refute,
+    other_cases,
+    pattern_of,
     refuted,
     same_action,
-    shared_wording,
 )
 from ...schemas.learning.consolidation import (
     AUTHORS_NAMED,
@@ -63,6 +61,7 @@ from ...schemas.learning.consolidation import (
     is_skill,
     is_unhelpful,
     is_worthwhile,
+    keys_by_word,
     normalised,
     recurrences,
     score,
@@ -75,7 +74,7 @@ from ...schemas.learning.lessons import FEEDBACK, rule_summary
 from ...schemas.learning.procedures import MIN_RUNS, is_known, procedures_in
 from ...schemas.learning.tables import LEARNING_PROJECTION
 from ...schemas.lineage.tables import LINEAGE_PROJECTION
-from ...schemas.models.chat import ChatError
+from ...schemas.models.chat import ChatError, Prompt
 from ...schemas.models.tables import VECTORS_PROJECTION, active_in, read_active_models
 from ...schemas.recall.tables import RECEIPTS_PROJECTION
 from ...schemas.relations.rules import EVIDENCE_REF
@@ -87,7 +86,7 @@ from ...schemas.text.secrets import find_secrets
 from ..reacting.pull_reactor import FactFields
 from ..reacting.sweeping import SweepReactor, Swept, Tick
 from .daily_logs import LogsFound, consolidated_logs
-from .prompt import MIN_EVIDENCE, ProposedRules, cited, question
+from .prompt import MIN_EVIDENCE, Cited, ProposedRules, cited, question
 from .reads import (
     Floats,
     KnownRule,
@@ -98,12 +97,12 @@ from .reads import (
     crews_of,
     effects_of,
     last_run_of,
+    learning_settings,
     lessons_of,
     looks_back_to,
     normalised_rows,
     procedures_of,
     proposals_of,
-    reviews_rules,
     rules_of,
     runs_of,
     searches_of,
@@ -123,6 +122,9 @@ _SAME_EVIDENCE: Final = 0.5
 """Share of the smaller evidence from which two findings are the same."""
 _RESEMBLES: Final = 0.5
 """Share of the terms of a model's pattern that its evidence must have."""
+_NAMED: Final = 0.2
+"""Share of the terms of a model's rule, its action included, that its evidence must have however near it is: made-up rules
+about other things are near two random entries once in eighty times (600, MiniLM), and then have no word of theirs."""
 _NEAREST: Final = 0.9
 """Share of a crew's candidates that are less near to a model's rule than its evidence. Without shared words, a wrong entry
 passes once in ten; two of them once in a hundred."""
@@ -164,16 +166,6 @@ class NewRules:
     changes: tuple[RuleChanged, ...] = ()
 
 
-def keys_by_word(analyzer: Analyzer) -> Keys:
-    """The terms of a word, as in ``terms_of``."""
-
-    @cache
-    def keys(word: str) -> tuple[int, ...]:
-        return tuple(key for key in analyzer.keys_of([token for token in tokens_of(word) if token.isalpha()]) if key)
-
-    return keys
-
-
 def recurring_groups(
     candidates: Sequence[LearningEntry], cosines: Sequence[Sequence[float]] | None = None
 ) -> list[Group]:
@@ -199,13 +191,26 @@ def recurring_groups(
     for recurrence in recurrences(seen, cosines, same=_with_same_action(candidates, keys)):
         members = [by_id[entry_id] for entry_id in recurrence.evidence]
         action = _remedy(members, keys)[:_TEXT_CHARS]
+        members = _of_one_case(members, action, recurrence.typical, keys)
         if not teaches([member.is_telling for member in members], action):
             continue
         sayings = [Saying(member.publisher, member.summary) for member in members]
-        pattern = _pattern(sayings, recurrence.evidence.index(recurrence.typical), keys)[:_TEXT_CHARS] or action
+        typical = next(at for at, member in enumerate(members) if member.entry_id == recurrence.typical)
+        pattern = pattern_of(sayings, typical, keys, action)[:_TEXT_CHARS]
         if pattern and _is_clean(pattern, action):
-            groups.append(Group(recurrence.typical, recurrence.evidence, pattern, action, recurrence.confidence))
+            evidence = tuple(member.entry_id for member in members)
+            groups.append(Group(recurrence.typical, evidence, pattern, action, recurrence.confidence))
     return groups
+
+
+def _of_one_case(members: Sequence[LearningEntry], action: str, typical: str, keys: Keys) -> list[LearningEntry]:
+    """The members without those that say something else in the same words, unless they name the same action."""
+    others = other_cases([Saying(member.publisher, member.summary) for member in members], keys)
+    return [
+        member
+        for at, member in enumerate(members)
+        if at not in others or member.entry_id == typical or (action and same_action(member.action, action, keys))
+    ]
 
 
 def _with_same_action(candidates: Sequence[LearningEntry], keys: Keys) -> list[tuple[int, int]]:
@@ -244,14 +249,6 @@ def _remedy(members: Sequence[LearningEntry], keys: Keys) -> str:
     return agreed_action(standing, len({member.publisher for member in members}), keys)
 
 
-def _pattern(sayings: Sequence[Saying], typical: int, keys: Keys) -> str:
-    """The words that the texts share: in the same order, or in any order if these are more or have a negation."""
-    in_order, in_any_order = shared_wording(sayings, typical), common_wording(sayings, keys)
-    ordered, free = (sum(bool(keys(word)) for word in text.split()) for text in (in_order, in_any_order))
-    loses_negation = bool(in_any_order) and is_negated(in_order) != is_negated(in_any_order)
-    return in_order if ordered >= free and not loses_negation else in_any_order
-
-
 def proposed_groups(
     answer: ProposedRules, candidates: Sequence[LearningEntry], near: Sequence[Sequence[float]] | None = None
 ) -> list[Group]:
@@ -278,8 +275,10 @@ def proposed_groups(
         covered = frozenset[int]().union(*(said[at] & terms for at in kept))
         resembling = [cosines[at] for at in kept if at < len(cosines) and cosines[at] == cosines[at]]
         is_near = len(resembling) >= MIN_EVIDENCE and sum(resembling) >= nearest * len(resembling)
+        named = frozenset[int]().union(*(said[at] & of_rule for at in kept))
         if (
             len(kept) < MIN_EVIDENCE
+            or len(named) < _NAMED * len(of_rule)
             or not (len(covered) >= _RESEMBLES * len(terms) or is_near)
             or find_secrets(rule.pattern + rule.action)
         ):
@@ -290,6 +289,57 @@ def proposed_groups(
         vouched = _is_vouched(analyzer, rule.pattern, rule.action, candidates, remedy)
         groups.append(Group(name, evidence, rule.pattern, rule.action, rule.confidence, vouched, rule.same_as))
     return groups
+
+
+def question_about(
+    candidates: Sequence[LearningEntry], known: Sequence[KnownRule], lessons: Sequence[str] = ()
+) -> Prompt:
+    """What a model is asked about the candidates of a crew."""
+    return question(
+        [(one.entry_type, one.summary, one.action, format_ms(one.received_ms)[:10]) for one in candidates],
+        [(rule.rule_id, rule.pattern, rule.action) for rule in known if not rule.is_retracted],
+        lessons,
+    )
+
+
+def texts_of(answer: ProposedRules, candidates: Sequence[LearningEntry], known: Sequence[KnownRule]) -> list[str]:
+    """The texts whose vectors ``worded_groups`` needs: of the rules of an answer, then of those that are known."""
+    rules: list[Cited | KnownRule] = [*cited(answer, len(candidates)), *_standing(known)]
+    return [f"{rule.pattern} {rule.action}" for rule in rules]
+
+
+def _standing(known: Sequence[KnownRule]) -> list[KnownRule]:
+    return [rule for rule in known if not rule.is_retracted]
+
+
+def worded_groups(
+    answer: ProposedRules,
+    candidates: Sequence[LearningEntry],
+    known: Sequence[KnownRule],
+    stored: Floats | None,
+    worded: Floats | None,
+) -> list[Group]:
+    """The groups of a model's answer; a group whose rule words a known one again is marked with its id.
+
+    Args:
+        answer: The answer.
+        candidates: The entries that the model was given.
+        known: Rules and proposals that exist.
+        stored: (n, d) L2-normalised, of the candidates; None without vectors.
+        worded: (m, d) L2-normalised, of ``texts_of``; None without vectors.
+    """
+    if stored is None or worded is None or worded.shape[1] != stored.shape[1]:
+        return proposed_groups(answer, candidates)
+    proposed, standing = cited(answer, len(candidates)), _standing(known)
+    groups = proposed_groups(answer, candidates, (worded[: len(proposed)] @ stored.T).tolist())
+    same = worded[: len(proposed)] @ worded[len(proposed) :].T
+    at_pattern = {rule.pattern: at for at, rule in enumerate(proposed)}
+    return [
+        group
+        if group.same_as or not standing or (row := same[at_pattern[group.pattern]]).max() < _SAME_RULE
+        else replace(group, same_as=standing[int(row.argmax())].rule_id)
+        for group in groups
+    ]
 
 
 def _is_clean(pattern: str, action: str) -> bool:
@@ -381,6 +431,7 @@ def learned_of(
             None,
         )
         if same is not None:
+            members = [member for member in members if not _refutes(member, same, keys)]
             if not same.is_retracted and any(member.seq > same.last_seq for member in members):
                 confirmed.append(same.rule_id)
                 if same.runs and same.state != "contradicted":
@@ -434,7 +485,7 @@ def _is_known(rule: KnownRule, group: Group, keys: Keys) -> bool:
             bool(rule.action and group.action)
             and same_action(rule.action, group.action, keys, (rule.pattern, group.pattern))
         )
-        or (rule.action == group.action and same_action(rule.pattern, group.pattern, keys))
+        or (group.action in ("", rule.action) and same_action(rule.pattern, group.pattern, keys))
     )
 
 
@@ -450,7 +501,7 @@ def _confirmation(rule: KnownRule, members: Sequence[LearningEntry]) -> RuleChan
     days = {member.received_ms // DAY_MS for member in new} - {rule.seen_ms // DAY_MS}
     return RuleChanged(
         rule_id=rule.rule_id,
-        state="unhelpful" if rule.state == "unhelpful" else "confirmed",
+        state="unhelpful" if rule.state == "unhelpful" else "disputed" if rule.state == "disputed" else "confirmed",
         evidence=tuple(dict.fromkeys([*rule.evidence, *(member.entry_id for member in new)]))[-_EVIDENCE_KEPT:],
         days=rule.days + len(days),
         publishers=tuple(dict.fromkeys([*rule.publishers, *(member.publisher for member in members)]))[
@@ -466,33 +517,36 @@ def ended_of(
     known: Sequence[KnownRule],
     candidates: Sequence[LearningEntry],
     searches: Sequence[Search],
-    changed: Collection[str] = (),
+    changed: Mapping[str, RuleChanged] | None = None,
     effects: Mapping[str, RuleEffect] | None = None,
 ) -> tuple[RuleChanged, ...]:
-    """Rules that are refuted, unhelpful, or expired at the time of the run, and rules that are no longer unhelpful.
+    """Rules that are refuted, unhelpful, or expired at the time of the run, and rules that no longer are.
+
+    Reports that a remedy does not help no longer count if more publishers have named it again since, unless one is of a
+    person.
 
     Args:
         tick: The run.
         known: Rules and proposals that exist.
         candidates: The entries that the run reads.
         searches: Recorded searches of the last days.
-        changed: Rules that the run confirmed; they do not expire.
+        changed: The rules that the run confirmed, by id; they do not expire.
         effects: What became of the rules in prompts, by id.
     """
     keys = keys_by_word(Analyzer(Stemmer))
-    actions = [candidate for candidate in candidates if may_refute(candidate.action)]
+    changed = changed or {}
     found = []
-    for rule in known:
-        if not rule.runs or rule.is_retracted or rule.state == "contradicted":
+    for known_rule in known:
+        if not known_rule.runs or known_rule.is_retracted or known_rule.state == "contradicted":
             continue
-        mine = Saying("", rule.action)
+        rule = _changed(known_rule, changed.get(known_rule.rule_id))
         refuting = [
             candidate
-            for candidate in actions
-            if rule.action
-            and candidate.received_ms >= rule.learned_ms
-            and refuted(mine, [Saying(candidate.publisher, candidate.action)], keys)
+            for candidate in candidates
+            if candidate.received_ms >= rule.learned_ms and _refutes(candidate, rule, keys)
         ]
+        if refuting and _is_settled(rule, refuting, candidates, keys):
+            refuting = []
         about = {*rule.evidence, rule.rule_id}
         searched = max((search.ts_ms for search in searches if not about.isdisjoint(search.hits)), default=0)
         first = min((one.received_ms for one in candidates if one.entry_id in about), default=rule.learned_ms)
@@ -512,7 +566,7 @@ def ended_of(
             is_expired=is_expired,
             is_unhelpful=unhelpful,
         )
-        if state is None and rule.state == "unhelpful":
+        if state is None and (rule.state == "unhelpful" or (rule.state == "disputed" and rule.rule_id in changed)):
             state = "confirmed"
         if state is not None and state != rule.state:
             found.append(
@@ -530,6 +584,49 @@ def ended_of(
                 )
             )
     return tuple(found)
+
+
+def _changed(rule: KnownRule, change: RuleChanged | None) -> KnownRule:
+    """A rule after what the run recorded of it."""
+    if change is None:
+        return rule
+    return replace(
+        rule,
+        state=change.state,
+        evidence=change.evidence,
+        days=change.days,
+        publishers=change.publishers,
+        seen_ms=change.seen_ms,
+    )
+
+
+def _refutes(entry: LearningEntry, rule: KnownRule, keys: Keys) -> bool:
+    """Whether the action of an entry says that the action of a rule does not help."""
+    return (
+        bool(rule.action)
+        and may_refute(entry.action)
+        and bool(refuted(Saying("", rule.action), [Saying(entry.publisher, entry.action)], keys))
+    )
+
+
+def _is_settled(
+    rule: KnownRule, refuting: Sequence[LearningEntry], candidates: Sequence[LearningEntry], keys: Keys
+) -> bool:
+    """Whether more publishers named the action again than say that it does not help, all of them later."""
+    if any(_is_of_person(entry) for entry in refuting):
+        return False
+    last_ms = max(entry.received_ms for entry in refuting)
+    against = {entry.publisher for entry in refuting}
+    again = {
+        entry.publisher
+        for entry in candidates
+        if entry.received_ms > last_ms and entry.action and _is_same_remedy(rule.action, entry.action, keys)
+    }
+    return len(again - against) > len(against)
+
+
+def _is_same_remedy(action: str, other: str, keys: Keys) -> bool:
+    return action == other or same_action(action, other, keys)
 
 
 def _is_of_person(candidate: LearningEntry) -> bool:
@@ -686,15 +783,15 @@ class ConsolidateReactor(SweepReactor):
 
         async def consolidate(crew_id: str) -> CrewRun:
             async with turns:
-                result = await self._find(tick, crew_id, since_ms, searches, reviewed=reviewed)
+                result = await self._find(tick, crew_id, since_ms, searches, reviewed=reviewed, chats=chats)
                 await self._record(tick, crew_id, result)
                 return result
 
-        reviewed = await asyncio.to_thread(reviews_rules, self._views, tick.workspace_id)
+        reviewed, chats = await asyncio.to_thread(learning_settings, self._views, tick.workspace_id)
         logs = LogsFound() if reviewed else await self._consolidate_logs(tick, since_ms)
         since_ms = await asyncio.to_thread(looks_back_to, self._views, tick, since_ms)
         heard_ms = since_ms if tick.since_ms is not None else since_ms - PATIENCE_DAYS * DAY_MS
-        crews = await asyncio.to_thread(crews_of, self._views, tick, heard_ms)
+        crews = await asyncio.to_thread(crews_of, self._views, tick, heard_ms, chats=chats)
         results = await asyncio.gather(*map(consolidate, crews))
         counts = {
             "crews": len(results),
@@ -720,17 +817,13 @@ class ConsolidateReactor(SweepReactor):
         return logs
 
     async def _find(
-        self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search], *, reviewed: bool
+        self, tick: Tick, crew_id: str, since_ms: int, searches: Sequence[Search], *, reviewed: bool, chats: bool
     ) -> CrewRun:
-        read = await asyncio.to_thread(self._read, tick, crew_id, since_ms)
+        read = await asyncio.to_thread(self._read, tick, crew_id, since_ms, chats)
         groups, model, error = [], None, None
         if read.worthwhile and self._chat is not None:
             lessons = await asyncio.to_thread(lessons_of, self._views, tick, crew_id)
-            prompt = question(
-                [(one.entry_type, one.summary, one.action, format_ms(one.received_ms)[:10]) for one in read.candidates],
-                [(rule.rule_id, rule.pattern, rule.action) for rule in read.known if not rule.is_retracted],
-                lessons,
-            )
+            prompt = question_about(read.candidates, read.known, lessons)
             try:
                 answer = await self._chat.complete(
                     tick.workspace_id, self.sweep.name, prompt, ProposedRules, crew_id=crew_id
@@ -746,31 +839,16 @@ class ConsolidateReactor(SweepReactor):
         procedures = await asyncio.to_thread(self._procedures, tick, crew_id, since_ms)
         effects = await asyncio.to_thread(effects_of, self._views, tick, crew_id, read.known)
         proven = await asyncio.to_thread(self._proven, tick, crew_id, read.known, searches, effects)
-        confirmed = {change.rule_id for change in learned.changes}
+        confirmed = {change.rule_id: change for change in learned.changes}
         ended = await asyncio.to_thread(ended_of, tick, read.known, read.candidates, searches, confirmed, effects)
         proven = replace(proven, skills=(*proven.skills, *procedures))
         return CrewRun(read, replace(learned, changes=(*learned.changes, *ended)), proven, model, error)
 
     async def _worded(self, tick: Tick, answer: ProposedRules, read: Read) -> list[Group]:
-        """The groups of a model's answer; a group whose rule rewords a known one is marked with its id."""
-        proposed = cited(answer, len(read.candidates))
-        known = [rule for rule in read.known if not rule.is_retracted]
-        texts = [f"{rule.pattern} {rule.action}" for rule in proposed] + [
-            f"{rule.pattern} {rule.action}" for rule in known
-        ]
         stored = await asyncio.to_thread(vectors_of, self._views, tick, read.candidates)
+        texts = texts_of(answer, read.candidates, read.known)
         worded = None if stored is None else await self._embedded(tick, texts)
-        if stored is None or worded is None or worded.shape[1] != stored.shape[1]:
-            return proposed_groups(answer, read.candidates)
-        groups = proposed_groups(answer, read.candidates, (worded[: len(proposed)] @ stored.T).tolist())
-        same = worded[: len(proposed)] @ worded[len(proposed) :].T
-        at_pattern = {rule.pattern: at for at, rule in enumerate(proposed)}
-        return [
-            group
-            if group.same_as or not known or (row := same[at_pattern[group.pattern]]).max() < _SAME_RULE
-            else replace(group, same_as=known[int(row.argmax())].rule_id)
-            for group in groups
-        ]
+        return worded_groups(answer, read.candidates, read.known, stored, worded)
 
     async def _embedded(self, tick: Tick, texts: Sequence[str]) -> Floats | None:
         """Normalised vectors of texts by the workspace's active model; None if nothing here runs it."""
@@ -788,12 +866,12 @@ class ConsolidateReactor(SweepReactor):
     def _recurring(self, tick: Tick, candidates: Sequence[LearningEntry]) -> list[Group]:
         return recurring_groups(candidates, cosines_of(self._views, tick, candidates))
 
-    def _read(self, tick: Tick, crew_id: str, since_ms: int) -> Read:
+    def _read(self, tick: Tick, crew_id: str, since_ms: int, chats: bool) -> Read:  # of to_thread
         last_ms = None
         if tick.since_ms is None:
             last_ms = last_run_of(self._views, tick, crew_id)
             since_ms = min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS if last_ms is None else last_ms)
-        candidates = candidates_of(self._views, tick, crew_id, since_ms)
+        candidates = candidates_of(self._views, tick, crew_id, since_ms, chats=chats)
         new = [candidate for candidate in candidates if candidate.is_new]
         worthwhile = is_worthwhile(len(new), permanent=any(candidate.is_permanent for candidate in new))
         if not worthwhile and tick.since_ms is None and new:

@@ -28,14 +28,17 @@ from ...schemas.entries.tables import ENTRIES
 from ...schemas.erasure.tables import ERASURE_ROWS
 from ...schemas.learning.agreement import is_shared
 from ...schemas.learning.consolidation import (
+    CHAT,
     HISTORY_DAYS,
     MAX_ENTRIES,
+    MESSAGE,
     OWN_OUTPUT,
     RECALL_DAYS,
     SOURCES,
     RuleEffect,
     action_in,
     is_candidate,
+    is_chat,
     is_fit,
     is_harm,
     is_telling,
@@ -58,8 +61,9 @@ _READ_MAX: Final = 10 * MAX_ENTRIES
 _LIVE: Final = f"""{ENTRIES} e LEFT JOIN {LIVE_PRIORITIES} p
     ON p.workspace_id = e.workspace_id AND p.entry_id = e.id AND p.{PRESENT}"""
 _PERMANENT: Final = "coalesce(p.priority, e.priority) = 'permanent'"
+_CHAT: Final = f"(starts_with(e.entry_type, '{CHAT}') OR e.entry_type = '{MESSAGE}')"
 _OF_RUN: Final = f"""e.workspace_id = $workspace AND e.seq < $seq AND e.published_ms <= $due
-    AND (list_contains($types, e.entry_type) OR {_PERMANENT})
+    AND (list_contains($types, e.entry_type) OR {_PERMANENT} OR ($chats AND {_CHAT}))
     AND NOT {" AND NOT ".join(f"starts_with(e.entry_type, '{prefix}')" for prefix in OWN_OUTPUT)}"""
 _ERASED: Final = f"""SELECT count(*) > 0 FROM {ERASURE_ROWS}
     WHERE workspace_id = $workspace AND seq < $seq AND completed_ms > $since"""
@@ -69,7 +73,7 @@ _CREWS_WITH_RULES: Final = f"SELECT DISTINCT crew_id FROM {RULES} WHERE workspac
 _LAST_RUN: Final = f"""SELECT max(ts_ms) FROM {ENTRIES} WHERE workspace_id = $workspace AND control AND seq < $seq
     AND entry_type = '{MemoryConsolidated.ENTRY_TYPE}' AND crew_id = $crew AND ts_ms <= $due"""
 _CANDIDATES: Final = f"""WITH ranked AS (
-        SELECT e.seq, row_number() OVER (PARTITION BY e.publisher ORDER BY e.seq DESC) AS place FROM {_LIVE}
+        SELECT e.seq, row_number() OVER (PARTITION BY e.publisher, {_CHAT} ORDER BY e.seq DESC) AS place FROM {_LIVE}
         WHERE {_OF_RUN} AND e.crew_id = $crew AND e.published_ms > $history
         AND NOT EXISTS (SELECT 1 FROM {RETRACTIONS} r WHERE r.workspace_id = e.workspace_id AND r.kind = 'entry'
             AND r.target_id = e.id AND r.{PRESENT})
@@ -227,9 +231,10 @@ def looks_back_to(views: ViewReader, tick: Tick, since_ms: int) -> int:
     return min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS) if erased else since_ms
 
 
-def crews_of(views: ViewReader, tick: Tick, since_ms: int) -> list[str]:
+def crews_of(views: ViewReader, tick: Tick, since_ms: int, *, chats: bool = False) -> list[str]:
     """The crews with candidates or ended runs within the look-back; in a run on schedule also those with rules."""
-    params = {**_of_run(tick), "types": [*SOURCES, *RUN_ENDS], "since": since_ms, "crew": tick.crew_id}
+    types = [*SOURCES, *RUN_ENDS]
+    params = {**_of_run(tick), "types": types, "since": since_ms, "crew": tick.crew_id, "chats": chats}
     crews = {crew for (crew,) in views.rows(_CREWS, params)}
     if tick.since_ms is None and tick.crew_id is None:
         crews |= {crew for (crew,) in views.rows(_CREWS_WITH_RULES, [tick.workspace_id])}
@@ -243,18 +248,20 @@ def last_run_of(views: ViewReader, tick: Tick, crew_id: str) -> int | None:
     return found
 
 
-def candidates_of(views: ViewReader, tick: Tick, crew_id: str, since_ms: int) -> list[LearningEntry]:
+def candidates_of(
+    views: ViewReader, tick: Tick, crew_id: str, since_ms: int, *, chats: bool = False
+) -> list[LearningEntry]:
     """At most ``MAX_ENTRIES`` candidates of a crew, oldest first; of the look-back and the days before it."""
     history = min(since_ms, tick.due_ms - HISTORY_DAYS * DAY_MS)
-    params = {**_of_run(tick), "since": since_ms, "crew": crew_id, "history": history}
+    params = {**_of_run(tick), "since": since_ms, "crew": crew_id, "history": history, "chats": chats}
     candidates: list[LearningEntry] = []
     for row in views.rows(_CANDIDATES, params):
         seq, entry_id, entry_type, severity, ts_ms, received_ms, summary, raw, is_new, permanent, publisher, agent = row
         payload: dict[str, Any] = orjson.loads(raw)
-        if not is_candidate(entry_type, severity, payload, permanent=permanent):
+        if not is_candidate(entry_type, severity, payload, permanent=permanent, chats=chats):
             continue
         action = action_in(payload)
-        if is_fit(summary, action, permanent=permanent):
+        if is_fit(summary, action, permanent=permanent, is_turn=is_chat(entry_type)):
             telling = is_telling(entry_type, summary, permanent=permanent)
             candidates.append(
                 LearningEntry(
@@ -413,9 +420,10 @@ def effects_of(views: ViewReader, tick: Tick, crew_id: str, known: Sequence[Know
     }
 
 
-def reviews_rules(views: ViewReader, workspace_id: str) -> bool:
-    """Whether rules of the workspace wait for a person."""
-    return read_workspace_settings(views, workspace_id).review_rules is True
+def learning_settings(views: ViewReader, workspace_id: str) -> tuple[bool, bool]:
+    """Whether rules of the workspace wait for a person, and whether they are learned from conversations, too."""
+    settings = read_workspace_settings(views, workspace_id)
+    return settings.review_rules is True, settings.learn_from_chats is True
 
 
 def types_of(views: ViewReader, workspace_id: str, ids: list[str]) -> dict[str, str]:

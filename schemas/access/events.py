@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from ..core.entry import Id, Timestamp, WorkspaceId
-from ..core.grants import MAX_GRANTS, Speaker, TypePattern
+from ..core.grants import MAX_GRANTS, USER, PersonName, Speaker, TypePattern
 from ..core.payload import ControlPayload, EntryTypeInfo, PublisherKind
 from ..core.principal import BCRYPT_HASH, Principal, Role
 from ..core.recorded_settings import AgentSettings, CrewSettings, WorkspaceSettings
@@ -57,6 +57,52 @@ class TokenRevoked(ControlPayload):
 
     ENTRY_TYPE = "token.revoked"
     token_id: Id
+
+
+# Payloads of the accounts of people. A password, or a hash of one, is in no event.
+
+
+class AccountInvited(ControlPayload):
+    """A person was invited, or invited again because a password was forgotten or the role changes.
+
+    The link contains 256 random bits, of which only the SHA-256 is recorded. It counts until ``link_expires_at``, and
+    once.
+    """
+
+    ENTRY_TYPE = "account.invited"
+    account_id: Id
+    person: PersonName
+    role: Role
+    workspace_id: WorkspaceId | None = None
+    crew_id: Id | None = None
+    agent_id: Id | None = None
+    link_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    link_expires_at: Timestamp
+
+    def bearer(self) -> Principal:
+        """The principal of the person, who speaks for nobody else.
+
+        Raises:
+            pydantic.ValidationError: If the role needs an agent or crew that is missing.
+        """
+        bound = self.model_dump(include={"role", "workspace_id", "crew_id", "agent_id", "person"})
+        return Principal(**bound, token_id=self.account_id, speaks_for=(f"{USER}:{self.person}",))
+
+
+class AccountPasswordSet(ControlPayload):
+    """A person set a password: with the link, which ends it, or with the former password."""
+
+    ENTRY_TYPE = "account.password_set"
+    account_id: Id
+    person: PersonName
+
+
+class AccountRemoved(ControlPayload):
+    """The account of a person was removed; its sessions have ended."""
+
+    ENTRY_TYPE = "account.removed"
+    account_id: Id
+    person: PersonName
 
 
 # Payloads of the settings of workspaces, agents and crews, and of consent.

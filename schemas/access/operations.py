@@ -1,4 +1,4 @@
-"""Operations on tokens, agents, crews, settings and nudges; the broker's address for reactors in other processes."""
+"""Operations on tokens, accounts of people, agents, crews, settings, nudges, and the broker's address."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import ConfigDict, Field, StrictBool, StrictInt
 
 from ..core.entry import Id, Timestamp, WorkspaceId
-from ..core.grants import MAX_GRANTS, Speaker, TypePattern
+from ..core.grants import MAX_GRANTS, PersonName, Speaker, TypePattern
 from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Workspace
 from ..core.principal import Role
 from ..core.recorded_settings import AgentSettings, CrewSettings, WorkspaceSettings, changes_of
@@ -165,6 +165,176 @@ BROKER: Final = Operation(
     route="GET /v1/admin/broker",
     effect=Effect.READS,
     access=Access.NODE_OWNER,
+)
+
+
+# Operations on the accounts of people who sign in to the pages, and on their sessions.
+
+
+class InvitePersonRequest(Request):
+    """Invite a person to the pages; the answer has a link with which the person sets a password, once.
+
+    Inviting a person again makes a new link, for a forgotten password or another role; the former link ends.
+    """
+
+    person: PersonName = Field(description="The name with which the person signs in.", examples=["maria"])
+    role: Role = Field(default=Role.ADMIN, description="OWNER, ADMIN, LEAD or AGENT.", examples=["ADMIN"])
+    workspace_id: WorkspaceId | None = Field(default=None, description="The workspace; `default` if absent.")
+    all_workspaces: StrictBool = Field(default=False, description="For OWNER: all workspaces.")
+    crew_id: Id | None = Field(default=None, description="The crew; LEAD needs one.")
+    agent_id: Id | None = Field(
+        default=None, description="For LEAD and AGENT: the agent whose memory the person sees; by default of that name."
+    )
+    hours: StrictInt = Field(default=72, ge=1, le=24 * 30, description="Hours until the link expires.")
+
+
+class AccountsRequest(Request):
+    """List the people who may sign in to the pages.
+
+    Covers the token's workspace. A token for all workspaces may name a workspace; otherwise the answer covers all.
+    """
+
+    workspace_id: Workspace = None
+
+
+class RemoveAccountRequest(Request):
+    """Remove the account of a person; the person's sessions end at once, and the password is deleted.
+
+    Decisions of the person stay in the journal under the name.
+    """
+
+    person: str = Field(description="The name with which the person signs in.")
+
+
+class SessionsRequest(Request):
+    """List the sessions of pages: your own, and for OWNER all of the workspace."""
+
+
+class EndSessionRequest(Request):
+    """End a session of pages: one of your own, or for OWNER any of the workspace."""
+
+    session_id: str = Field(description="Its id, as `account sessions` prints it.")
+
+
+class PersonInvitedAnswer(Answer):
+    """The invited person. ``path`` is the path of the link; it is a secret and cannot be read again."""
+
+    account_id: str
+    person: str
+    role: Role
+    workspace_id: str | None
+    path: str = Field(repr=False)
+    expires_ms: int
+    again: bool
+
+
+class AccountRecord(Answer):
+    """The account of a person. Times are milliseconds since the epoch.
+
+    ``joined`` says whether the person has set a password; ``link_expires_ms`` is null if no link is open.
+    """
+
+    account_id: str
+    person: str
+    role: Role
+    workspace_id: str | None
+    crew_id: str | None
+    agent_id: str | None
+    invited_ms: int
+    joined: bool
+    link_expires_ms: int | None
+
+
+class AccountsAnswer(Answer):
+    """Accounts by name."""
+
+    accounts: tuple[AccountRecord, ...]
+
+
+class AccountRemovedAnswer(Answer):
+    """The removed account."""
+
+    person: str
+    removed: bool = True
+
+
+class SessionRecord(Answer):
+    """A session of pages: who signed in, with which program, and when it began, was last used and ends."""
+
+    session_id: str
+    person: str | None
+    token_id: str
+    role: Role
+    workspace_id: str | None
+    program: str
+    began_ms: int
+    used_ms: int
+    ends_ms: int
+
+
+class SessionsAnswer(Answer):
+    """Sessions, oldest first."""
+
+    sessions: tuple[SessionRecord, ...]
+
+
+class SessionEndedAnswer(Answer):
+    """The ended session."""
+
+    session_id: str
+    ended: bool = True
+
+
+INVITE_PERSON: Final = Operation(
+    name="invite_person",
+    request=InvitePersonRequest,
+    answer=PersonInvitedAnswer,
+    route="POST /v1/admin/accounts",
+    effect=Effect.CREATES,
+    access=Access.ADMINISTRATOR,
+    errors=(409,),
+    repeatable=False,
+    decided="node",
+)
+ACCOUNTS: Final = Operation(
+    name="accounts",
+    request=AccountsRequest,
+    answer=AccountsAnswer,
+    route="GET /v1/admin/accounts",
+    effect=Effect.READS,
+    access=Access.ADMINISTRATOR,
+    command="account list",
+)
+REMOVE_ACCOUNT: Final = Operation(
+    name="remove_account",
+    request=RemoveAccountRequest,
+    answer=AccountRemovedAnswer,
+    route="DELETE /v1/admin/accounts/{person}",
+    effect=Effect.DESTROYS,
+    access=Access.ADMINISTRATOR,
+    errors=(404,),
+    command="account remove",
+    repeatable=False,
+    decided="node",
+)
+SESSIONS: Final = Operation(
+    name="sessions",
+    request=SessionsRequest,
+    answer=SessionsAnswer,
+    route="GET /v1/sessions",
+    effect=Effect.READS,
+    command="account sessions",
+)
+END_SESSION: Final = Operation(
+    name="end_session",
+    request=EndSessionRequest,
+    answer=SessionEndedAnswer,
+    route="DELETE /v1/sessions/{session_id}",
+    effect=Effect.DESTROYS,
+    errors=(404,),
+    command="account end-session",
+    repeatable=False,
+    decided="anywhere",
 )
 
 
@@ -537,6 +707,11 @@ OPERATIONS: Final = (
     CREATE_TOKEN,
     TOKENS,
     REVOKE_TOKEN,
+    INVITE_PERSON,
+    ACCOUNTS,
+    REMOVE_ACCOUNT,
+    SESSIONS,
+    END_SESSION,
     BROKER,
     REGISTER_AGENT,
     UPDATE_AGENT,

@@ -84,6 +84,22 @@ class TokenRow(NamedTuple):
     expires_ms: Ms | None
 
 
+class AccountRow(NamedTuple):
+    """The account of a person; ``link_sha256`` is null once the link was used."""
+
+    account_id: str
+    person: str
+    role: str
+    workspace_id: str | None
+    crew_id: str | None
+    agent_id: str | None
+    link_sha256: str | None
+    link_expires_ms: Ms
+    invited_ms: Ms
+    password_seq: Seq | None  # of the last ``account.password_set``
+    removed_ms: Ms | None
+
+
 class DeadLetterRow(NamedTuple):
     """An event that a projection could not fold."""
 
@@ -104,6 +120,7 @@ NUDGES_OFFERED: Final = Table(
 )
 WORKSPACE_SETTINGS: Final = Table("workspace_settings", WorkspaceSettingsRow, NUDGES_PROJECTION, key=("workspace_id",))
 TOKENS: Final = Table("tokens", TokenRow, TOKENS_PROJECTION, key=("token_id",))
+ACCOUNTS: Final = Table("accounts", AccountRow, TOKENS_PROJECTION, key=("account_id",))
 DEAD_LETTERS: Final = Table(
     "dead_letters", DeadLetterRow, DEAD_LETTERS_PROJECTION, key=("projection", "version", "seq")
 )

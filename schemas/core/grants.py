@@ -48,10 +48,15 @@ SPEAKER_PATTERN: Final = (
 """A person is named like an actor (``entry.Name``), for example by an address."""
 USER: Final = "user"
 
+PERSON_PATTERN: Final = r"^[^/\x00-\x1f\x7f\u0085\u2028\u2029]{1,128}$"
+"""Names of persons who sign in; without a slash, because paths of HTTP contain them."""
+
 TypePattern = Annotated[str, StringConstraints(pattern=TYPE_PATTERN, max_length=MAX_ENTRY_TYPE)]
 """An entry type, or ``prefix.*`` for every type below it."""
 Speaker = Annotated[str, StringConstraints(pattern=SPEAKER_PATTERN)]
 """An actor type or one actor: ``keeper``, ``keeper:gate``, ``user:maria``."""
+
+PersonName = Annotated[str, StringConstraints(pattern=PERSON_PATTERN)]
 
 
 def covers(patterns: tuple[str, ...], entry_type: str) -> bool:

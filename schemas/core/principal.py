@@ -44,6 +44,7 @@ class Principal(BaseModel):
     ``workspace_id`` None means all workspaces (OWNER only); such a caller names the workspace in each request. AGENT
     and LEAD are bound to an agent; LEAD also to a crew. ``may_publish`` and ``speaks_for`` are grants beyond the role
     (``schemas.core.grants``). ``expires_ms`` is when the token expires, milliseconds since the epoch.
+    ``person`` is the name of the person who signed in with a password; ``token_id`` is then the id of the account.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -56,6 +57,12 @@ class Principal(BaseModel):
     may_publish: tuple[TypePattern, ...] = Field(default=(), max_length=MAX_GRANTS)
     speaks_for: tuple[Speaker, ...] = Field(default=(), max_length=MAX_GRANTS)
     expires_ms: int | None = None
+    person: str | None = None
+
+    @property
+    def actor(self) -> str:
+        """The ``actor_id`` of decisions: the name of the person who signed in, else the id of the token."""
+        return self.token_id if self.person is None else self.person
 
     @model_validator(mode="after")
     def _is_bound(self) -> Principal:

@@ -71,6 +71,11 @@ class WorkspaceSettings(BaseModel, defer_build=True):
     review_rules: StrictBool | None = Field(
         default=None, description="Whether rules that a consolidation finds wait for a person (`proposal list`)."
     )
+    learn_from_chats: StrictBool | None = Field(
+        default=None,
+        description="Whether consolidations learn rules from chat.* and message.posted entries, too: from turns that name "
+        "a cause, a condition or an instruction and are not about their author.",
+    )
     context_budget_tokens: Annotated[StrictInt, Field(ge=100, le=2_000_000)] | None = Field(
         default=None, description="Tokens of a whole assembled context."
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Final
@@ -25,6 +25,14 @@ MIN_DAYS: Final = 2
 """Minimum number of days of receipt for the same."""
 SAME_ACTION: Final = 0.7
 """Two actions with at least this Jaccard index of their words count as one action (``consolidation.SIMILAR``)."""
+VARYING: Final = 1 / 3
+"""Share of the publishers that may have another word in the place of one of a pattern."""
+USUAL: Final = 0.75
+"""Share of the other texts that have a word that a text of another case lacks."""
+OUTLIER_TEXTS: Final = 4
+"""Minimum number of texts of which one may be of another case; of three, two decide nothing."""
+WHOLE: Final = 0.6
+"""Share of the shared words of content that the complete clauses of a pattern must have."""
 VOICES: Final = 50
 """Maximum number of texts that are compared word by word; one comparison takes about 0.1 ms."""
 _EDGES: Final = re.compile(r"^\W+|\W+$")
@@ -35,6 +43,43 @@ _NEGATIONS: Final = frozenset({
 })  # fmt: skip
 """Words that reverse a statement. All count as one word, so that a wording keeps the sense that most members have."""
 _NEGATION: Final = -1
+_JOINING: Final = frozenset({
+    "and", "or", "but", "because", "when", "while", "although", "though", "if", "unless", "so", "which", "until",
+    "und", "oder", "aber", "weil", "wenn", "während", "obwohl", "falls", "sodass", "bis", "sondern",
+    "et", "ou", "mais", "car", "parce", "quand", "lorsque", "bien", "si",
+    "y", "o", "pero", "porque", "cuando", "mientras", "aunque",
+})  # fmt: skip
+"""Words with which a clause begins."""
+_LEADING: Final = frozenset({
+    "at", "in", "on", "by", "for", "from", "of", "to", "with", "into", "during", "since", "after", "before", "per", "via",
+    "as", "near", "over", "under", "the", "a", "an", "this", "that", "these", "those", "its", "their",
+    "am", "im", "auf", "bei", "beim", "für", "von", "vom", "zu", "zum", "zur", "mit", "seit", "nach", "vor", "um",
+    "ab", "der", "die", "das", "den", "dem", "des", "ein", "eine", "einen", "einem", "einer", "aus", "gegen",
+    "à", "au", "aux", "dans", "sur", "par", "pour", "de", "du", "depuis", "après", "avant", "chez", "vers", "le", "la",
+    "les", "un", "une", "en", "el", "los", "las", "una", "por", "para", "con", "desde", "tras", "hasta", "del", "al",
+})  # fmt: skip
+"""Prepositions and articles: they begin what may be left out at the end of a clause ("… at 04:10")."""
+_OF: Final = frozenset({"of", "von", "vom", "des", "de", "du", "del"})
+"""Prepositions whose noun a clause does not do without ("a night of frost")."""
+_TURNING: Final = frozenset({
+    "unless", "until", "if", "but", "or", "from", "to", "before", "after", "over", "under", "since",
+    "falls", "bis", "wenn", "aber", "oder", "sondern", "von", "nach", "vor", "seit", "gegen",
+    "si", "mais", "ou", "après", "avant", "depuis", "pero", "o", "desde", "tras", "hasta",
+})  # fmt: skip
+"""Words of both lists that change what a statement says; unlike the others, one author alone cannot add them."""
+_MOMENTS: Final = frozenset({
+    "again", "today", "tonight", "yesterday", "tomorrow", "now", "twice", "wieder", "erneut", "heute", "gestern", "jetzt",
+    "encore", "aujourd'hui", "hier", "maintenant", "hoy", "ayer", "ahora", "also", "too", "auch", "aussi", "también",
+})  # fmt: skip
+"""Words about one occasion; a pattern is complete without them."""
+_LINKS: Final = (_JOINING | _LEADING) - _TURNING
+_COUNTS: Final = frozenset({
+    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "several", "some",
+    "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn", "mehrere", "einige", "deux", "trois",
+    "quatre", "cinq", "sept", "huit", "neuf", "dix", "plusieurs", "quelques", "dos", "tres", "cuatro", "cinco",
+    "seis", "siete", "ocho", "nueve", "diez", "varios", "varias",
+})  # fmt: skip
+_ENDS_CLAUSE: Final = (",", ";", ":", ".", "!", "?")
 _FAILS: Final = frozenset({
     "worse", "wrong", "useless", "fails", "failed", "stays", "remains", "unsafe", "outdated", "obsolete", "instead",
     "falsch", "schlimmer", "veraltet", "nutzlos", "bleibt", "stattdessen", "pire", "faux", "inutile", "reste", "peor",
@@ -96,32 +141,181 @@ def shared_wording(sayings: Sequence[Saying], typical: int) -> str:
         sayings: At least one.
         typical: Index of the saying whose wording is used.
     """
+    wording: list[str] = []
+    for word in _in_order(sayings, typical):
+        if (word.is_interrupted or not word.is_kept) and wording[-1:] != [GAP]:
+            wording.append(GAP)
+        if word.is_kept and word.text:
+            wording.append(word.text)
+    if sum(word != GAP for word in wording) < MIN_WORDS:
+        return ""
+    return " ".join(wording)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A word of a text.
+
+    Attributes:
+        text: Empty after the last word.
+        is_kept: Whether it is shared.
+        is_interrupted: Whether half of the voices have other words before it.
+        is_turned: Whether these are a negation.
+        is_content: Whether it is neither a stop word nor a number.
+    """
+
+    text: str
+    is_kept: bool
+    is_interrupted: bool = False
+    is_turned: bool = False
+    is_content: bool = True
+
+
+def _in_order(sayings: Sequence[Saying], typical: int) -> list[_Word]:
+    """The words of the typical text; see ``shared_wording``."""
     words = sayings[typical].text.split()
     keys = [_key(word) for word in words]
     others = _voices(sayings, typical, keys)
     kept = [1] * len(words)
     inserted = [0] * (len(words) + 1)
+    turned = [False] * (len(words) + 1)
     for other in others:
         at_typical = at_other = 0
         for block in SequenceMatcher(None, keys, other, autojunk=False).get_matching_blocks():
             if block.b > at_other or block.a > at_typical:
                 for place in range(at_typical, block.a + 1):
                     inserted[place] += block.b > at_other
+                    turned[place] |= not _NEGATIONS.isdisjoint(other[at_other : block.b])
             for place in range(block.a, block.a + block.size):
                 kept[place] += 1
             at_typical, at_other = block.a + block.size, block.b + block.size
     voices = len(others) + 1
-    wording: list[str] = []
+    marked = []
     for place, word in enumerate([*words, ""]):
         share_needed = voices if _has_digit(word) else voices / 2 + 0.5
-        is_kept = bool(word) and kept[place] >= share_needed
-        if (2 * inserted[place] >= voices or (word and not is_kept)) and wording[-1:] != [GAP]:
-            wording.append(GAP)
-        if is_kept:
-            wording.append(word)
-    if sum(word != GAP for word in wording) < MIN_WORDS:
-        return ""
-    return " ".join(wording)
+        is_kept = not word or kept[place] >= share_needed
+        marked.append(_Word(word, is_kept, 2 * inserted[place] >= voices, turned[place]))
+    return marked
+
+
+def pattern_of(sayings: Sequence[Saying], typical: int, keys: Keys, action: str) -> str:
+    """The problem as the texts share it: in complete clauses, else the action, else with gaps; empty without either.
+
+    A clause is complete if all its words are shared, but for numbers and names that vary (``GAP``), and for what the
+    clause does without at its end: a place or time ("… at 04:10"), words about one occasion ("again"). The text with the
+    most shared words in complete clauses counts; the typical text, in its order, before the others.
+
+    Args:
+        sayings: At least one.
+        typical: Index of the saying that is most similar to the others.
+        keys: Terms of a word.
+        action: What to do about it; empty if it is not known.
+    """
+    in_order = shared_wording(sayings, typical)
+    in_any_order, marked = _in_any_order(sayings, keys)
+    loses_negation = bool(in_any_order) and is_negated(in_order) != is_negated(in_any_order)
+    ordered = None
+    if in_order and not loses_negation:
+        varying = _varying(sayings, typical)
+        ordered = [
+            replace(word, is_kept=word.is_kept and at not in varying, is_content=bool(keys(word.text)))
+            for at, word in enumerate(_in_order(sayings, typical))
+        ]
+    ordered_terms, free = (sum(bool(keys(word)) for word in text.split()) for text in (in_order, in_any_order))
+    needed = max(MIN_WORDS, WHOLE * max(ordered_terms, free))
+    if ordered is not None and (found := _complete(ordered))[1] >= needed:
+        return found[0]
+    best = max((_complete(words) for words in marked), key=lambda found: found[1], default=("", 0))
+    if best[1] >= needed:
+        return best[0]
+    return action or (in_order if ordered_terms >= free and not loses_negation else in_any_order)
+
+
+def _varying(sayings: Sequence[Saying], typical: int) -> frozenset[int]:
+    """Places of words of the typical text for which too many texts have other words; each publisher has one vote."""
+    words = [_key(word) for word in sayings[typical].text.split()]
+    votes = Counter(saying.publisher for saying in sayings)
+    against = [0.0] * len(words)
+    for saying in sayings[:VOICES]:
+        other = [_key(word) for word in saying.text.split()]
+        for kind, begin, end, *_ in SequenceMatcher(None, words, other, autojunk=False).get_opcodes():
+            if kind == "replace":
+                for place in range(begin, end):
+                    against[place] += 1 / votes[saying.publisher]
+    return frozenset(place for place, share in enumerate(against) if share > VARYING * len(votes))
+
+
+def _complete(words: Sequence[_Word]) -> tuple[str, int]:
+    """The complete clauses of a text, and their number of shared words of content."""
+    wording: list[str] = []
+    count = 0
+    for clause in _clauses(words):
+        rendered = _rendered(clause, words[0])
+        content = sum(word.is_kept and word.is_content for word in clause)
+        if not wording and rendered and _key(rendered[0]) in _JOINING:
+            del rendered[0]
+        if rendered and content > (GAP in rendered):
+            if not wording and words[0].text[:1].isupper():
+                rendered[0] = rendered[0][:1].upper() + rendered[0][1:]
+            wording += rendered
+            count += content
+    return " ".join(wording).rstrip(",;:. "), count
+
+
+def _clauses(words: Sequence[_Word]) -> Iterable[list[_Word]]:
+    clause: list[_Word] = []
+    for word in words:
+        if clause and _key(word.text) in _JOINING:
+            yield clause
+            clause = []
+        if word.text:
+            clause.append(word)
+        if clause and word.text.endswith(_ENDS_CLAUSE):
+            yield clause
+            clause = []
+    if clause:
+        yield clause
+
+
+def _rendered(clause: Sequence[_Word], first: _Word) -> list[str]:
+    """The words of a complete clause; empty if it is not complete."""
+    ending = clause[-1].text[-1] if clause[-1].text.endswith(_ENDS_CLAUSE) else ""
+    words = list(clause)
+    while words and not words[-1].is_kept:
+        begin = next((at + 1 for at in range(len(words) - 1, -1, -1) if words[at].is_kept), 0)
+        around = {_key(word.text) for word in words[max(0, begin - 1) : begin + 1]}
+        if not around & _LEADING or around & _OF:
+            break
+        while begin and _key(words[begin - 1].text) in _LEADING:
+            begin -= 1
+        del words[begin:]
+    numbers = next((at for at, word in enumerate(words) if _key(word.text) not in _LEADING), len(words))
+    after = next((at for at in range(numbers, len(words)) if words[at].is_kept or not _has_digit(words[at].text)), 0)
+    if numbers and after > numbers:
+        del words[:after]
+    rendered: list[str] = []
+    for word in words:
+        if word.is_turned or not (word.is_kept or _may_vary(word.text, is_first=word is first)):
+            return []
+        if word.is_kept:
+            rendered.append(word.text)
+        elif _key(word.text) not in _MOMENTS and rendered[-1:] != [GAP]:
+            rendered.append(GAP)
+    if rendered and ending and not rendered[-1].endswith(ending):
+        rendered[-1] += ending
+    return rendered
+
+
+def _may_vary(word: str, *, is_first: bool) -> bool:
+    """Whether a word is a number, a name or about one occasion: a clause is complete without it."""
+    plain = _EDGES.sub("", word)
+    inside = plain[1:] if is_first else plain
+    return (
+        _has_digit(word)
+        or _key(word) in _COUNTS | _MOMENTS
+        or any(mark in plain for mark in "_/.")
+        or any(character.isupper() for character in inside)
+    )
 
 
 def common_wording(sayings: Sequence[Saying], keys: Keys) -> str:
@@ -135,6 +329,11 @@ def common_wording(sayings: Sequence[Saying], keys: Keys) -> str:
         sayings: At least one.
         keys: Terms of a word.
     """
+    return _in_any_order(sayings, keys)[0]
+
+
+def _in_any_order(sayings: Sequence[Saying], keys: Keys) -> tuple[str, list[list[_Word]]]:
+    """The wording of ``common_wording``, and the words of each text that may be used."""
     split = [[(word, _terms_of_word(word, keys)) for word in saying.text.split()] for saying in sayings]
     of_text = [{term for _, terms in words for term in terms} for words in split]
     by_term: dict[int | str, set[str]] = defaultdict(set)
@@ -150,15 +349,32 @@ def common_wording(sayings: Sequence[Saying], keys: Keys) -> str:
         and len(by) >= min(publishers, MIN_PUBLISHERS)
         and counts[term] >= (len(sayings) if isinstance(term, str) else max(2, len(sayings) / 2))
     }
+    by_turn: dict[str, set[str]] = defaultdict(set)
+    for saying in sayings:
+        for key in _words(saying.text) & _TURNING:
+            by_turn[key].add(saying.publisher)
+    turns = {
+        key for key, by in by_turn.items() if 2 * len(by) > publishers and len(by) >= min(publishers, MIN_PUBLISHERS)
+    }
+
+    def is_shared_word(word: str, terms: frozenset[int | str]) -> bool:
+        key = _key(word)
+        return key in _LINKS or (terms <= shared and (key not in _TURNING or key in turns))
+
     best, wording = 0.0, ""
+    marked = []
     for words, terms in zip(split, of_text, strict=True):
         kept_terms = terms & shared
         if (_NEGATION in terms) != (_NEGATION in shared) or len(kept_terms - {_NEGATION}) < MIN_WORDS:
             continue
+        marked.append([
+            _Word(word, is_shared_word(word, terms_), is_content=bool(terms_ & shared))
+            for word, terms_ in words
+        ])  # fmt: skip
         value = len(kept_terms) - 0.5 * len(terms - shared)
         if not wording or value > best:
-            best, wording = value, _with_gaps([(word, terms_, terms_ <= shared) for word, terms_ in words])
-    return wording
+            best, wording = value, _with_gaps([(word, terms_, is_shared_word(word, terms_)) for word, terms_ in words])
+    return wording, marked
 
 
 def _with_gaps(words: Sequence[tuple[str, frozenset[int | str], bool]]) -> str:
@@ -181,6 +397,34 @@ def _with_gaps(words: Sequence[tuple[str, frozenset[int | str], bool]]) -> str:
 def is_negated(text: str) -> bool:
     """Whether a text has a negation."""
     return any(_key(word) in _NEGATIONS or _key(word).endswith(("n't", "n’t")) for word in text.split())
+
+
+def other_cases(sayings: Sequence[Saying], keys: Keys) -> frozenset[int]:
+    """Indices of texts that say something else in the words of the others ("under the limit" among "over the limit").
+
+    Such a text lacks a word that most of the others and two of their publishers have, and has one that no other has.
+
+    Args:
+        sayings: Texts that are similar.
+        keys: Terms of a word.
+    """
+    if len(sayings) < OUTLIER_TEXTS:
+        return frozenset()
+    of_text = [_content(saying.text, keys) for saying in sayings]
+    counts = Counter(term for terms in of_text for term in terms)
+    by_term: dict[int | str, set[str]] = defaultdict(set)
+    for saying, terms in zip(sayings, of_text, strict=True):
+        for term in terms:
+            by_term[term].add(saying.publisher)
+    several = min(MIN_PUBLISHERS, len({saying.publisher for saying in sayings}))
+    usual = {
+        term for term, count in counts.items() if count >= USUAL * (len(sayings) - 1) and len(by_term[term]) >= several
+    }
+    return frozenset(
+        at
+        for at, terms in enumerate(of_text)
+        if not usual <= terms and any(counts[term] == 1 for term in terms if isinstance(term, int))
+    )
 
 
 def _terms_of_word(word: str, keys: Keys) -> frozenset[int | str]:

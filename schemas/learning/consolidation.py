@@ -22,6 +22,7 @@ from ..models.rules import REMEMBERED
 from ..text.analyzer import Analyzer, fold, tokens_of
 from ..text.injection import finding_in
 from ..text.secrets import find_secrets
+from .agreement import Keys
 from .events import MemoryConsolidated, RuleLearned, RuleState
 from .lessons import FEEDBACK, is_negative
 
@@ -122,6 +123,13 @@ SOURCES: Final = (
 of severity warn and error, because a mission that goes on or ends well teaches nothing; from ``user.feedback`` only
 corrections.
 """
+CHAT: Final = "chat."
+MESSAGE: Final = "message.posted"
+"""With the prefix ``CHAT``, the types of conversations: rules are learned from them where ``learn_from_chats`` is set."""
+_ONESELF: Final = re.compile(
+    r"\b(?:I|me|my|mine|myself|ich|mir|mich|mein\w*|je|j|moi|mon|ma|mes|yo|mi|mis|mío|mía|conmigo)\b", re.IGNORECASE
+)
+"""A turn about oneself: what it says is a matter of operator models, which need the person's consent."""
 TELLING: Final = frozenset({"keeper.decision", "eval.regression_detected", "run.failed", FEEDBACK})
 """Types whose repetition teaches something without a remedy: a denial, a failure, a correction. What an agent remembered on
 purpose does if it states a fact, a problem or an instruction, but not if it reports what was done or measured. Entries of
@@ -189,10 +197,24 @@ def is_denial(payload: Mapping[str, Any]) -> bool:
     )
 
 
-def is_candidate(entry_type: str, severity: str, payload: Mapping[str, Any], *, permanent: bool) -> bool:
+def is_chat(entry_type: str) -> bool:
+    """Whether an entry is a turn of a conversation."""
+    return entry_type.startswith(CHAT) or entry_type == MESSAGE
+
+
+def is_candidate(
+    entry_type: str, severity: str, payload: Mapping[str, Any], *, permanent: bool, chats: bool = False
+) -> bool:
     """Whether rules are learned from an entry.
 
     A permanent entry counts regardless of its type, except for types that runs record.
+
+    Args:
+        entry_type: Its type.
+        severity: Its severity.
+        payload: Its payload.
+        permanent: Whether its priority is permanent.
+        chats: Whether the workspace allows to learn from conversations.
     """
     if entry_type.startswith(OWN_OUTPUT):
         return False
@@ -202,6 +224,8 @@ def is_candidate(entry_type: str, severity: str, payload: Mapping[str, Any], *, 
         return is_denial(payload)
     if entry_type == FEEDBACK:
         return bool(action_in(payload))
+    if is_chat(entry_type):
+        return chats
     return entry_type in SOURCES and (entry_type != MISSION or severity in _SEVERE)
 
 
@@ -211,14 +235,17 @@ def action_in(payload: Mapping[str, Any]) -> str:
     return next((" ".join(action.split()) for action in actions if isinstance(action, str) and action.strip()), "")
 
 
-def is_fit(summary: str, action: str, *, permanent: bool) -> bool:
+def is_fit(summary: str, action: str, *, permanent: bool, is_turn: bool = False) -> bool:
     """Whether a candidate's text may become a rule: no injection, no credential, and not only success or routine.
 
-    Text of a permanent entry may be routine: a person has marked it.
+    Text of a permanent entry may be routine: a person has marked it. A turn of a conversation must say why, and neither
+    ask nor speak of its author.
     """
     text = f"{summary}\n{action}"
     if finding_in(text) is not None or find_secrets(text):
         return False
+    if is_turn and not permanent:
+        return says_why(summary) and "?" not in summary and _ONESELF.search(summary) is None
     return permanent or bool(action) or not is_routine(summary)
 
 
@@ -471,6 +498,16 @@ def terms_of(analyzer: Analyzer, text: str) -> frozenset[int]:
     """The terms of a text; words with digits are left out, because they identify a single occurrence."""
     words = [word for word in tokens_of(text) if word.isalpha()]
     return frozenset(key for key in analyzer.keys_of(words) if key)
+
+
+def keys_by_word(analyzer: Analyzer) -> Keys:
+    """The terms of a word, as in ``terms_of``."""
+
+    @cache
+    def keys(word: str) -> tuple[int, ...]:
+        return tuple(key for key in analyzer.keys_of([token for token in tokens_of(word) if token.isalpha()]) if key)
+
+    return keys
 
 
 def is_covered(terms: frozenset[int], by: frozenset[int]) -> bool:

@@ -363,6 +363,7 @@ class _ClauseWords:
     jest: tuple[re.Pattern[str], ...]
     past: tuple[re.Pattern[str], ...]
     ended: re.Pattern[str]
+    addressed: re.Pattern[str]
 
 
 @cache
@@ -387,7 +388,7 @@ def _clause_words() -> _ClauseWords:
         for way in of_key
     )
     guards = {name: tuple(compiled(text) for text in texts) for name, texts in file["guards"].items()}
-    return _ClauseWords(ways, ended=compiled(file["ended"]), **guards)
+    return _ClauseWords(ways, ended=compiled(file["ended"]), addressed=compiled(file["addressed"]), **guards)
 
 
 def _of_clauses(statement: str, found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -400,7 +401,7 @@ def _of_clauses(statement: str, found: Mapping[str, str]) -> Iterator[tuple[str,
         return
     for segment in _SEGMENT.split(statement):
         clauses = _joined(_COMMA.split(segment))
-        own = [clause for clause in clauses if not any(guard.search(_plain(clause)) for guard in words.others)]
+        own = _own_clauses(clauses)
         stated_here = [
             (key, clause) for clause in own if (key := _key_of(clause)) is not None and not _holds(clause, found, key)
         ]
@@ -417,6 +418,21 @@ def _of_clauses(statement: str, found: Mapping[str, str]) -> Iterator[tuple[str,
             value = clause.strip().strip(".!?,:;- ")
             if len(value) <= VALUE_CHARS:
                 yield key, value
+
+
+def _own_clauses(clauses: Sequence[str]) -> list[str]:
+    """The clauses that are not about others; a clause without a subject has that of the clause before it."""
+    words = _clause_words()
+    own: list[str] = []
+    about_others = False
+    for clause in clauses:
+        plain = _plain(clause)
+        about_others = any(guard.search(plain) for guard in words.others) or (
+            about_others and not words.addressed.search(plain)
+        )
+        if not about_others:
+            own.append(clause)
+    return own
 
 
 def _with_subject(statement: str, value: str) -> str:

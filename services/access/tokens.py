@@ -366,8 +366,8 @@ def token_created(
     return payload
 
 
-def workspace_for(principal: Principal, request: TokenRequest) -> str | None:
-    """The workspace of a requested token; None for all workspaces.
+def workspace_for(principal: Principal, request: TokenRequest | ops.InvitePersonRequest) -> str | None:
+    """The workspace of a requested token or account; None for all workspaces.
 
     Raises:
         NotAllowed: If the caller's role or workspace does not allow it.
@@ -630,7 +630,7 @@ class TokenRegistry:
     ) -> int:
         where, actor = workspace_id or SYSTEM_WORKSPACE, ActorType.USER
         recorded = await self._journal.record(
-            where, payload, summary=summary, actor_type=actor, actor_id=principal.token_id
+            where, payload, summary=summary, actor_type=actor, actor_id=principal.actor
         )
         return recorded.seq
 

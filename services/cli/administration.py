@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import click
 
-from ...schemas.access.operations import CONFIGURE_WORKSPACE, CREATE_TOKEN, REGISTER_CREW, UPDATE_AGENT
+from ...schemas.access.operations import CONFIGURE_WORKSPACE, CREATE_TOKEN, INVITE_PERSON, REGISTER_CREW, UPDATE_AGENT
 from ...schemas.core.entry import ActorType
 from ...schemas.core.errors import EntryConflict, NotFound
 from ...schemas.core.grants import USER
@@ -23,9 +23,9 @@ from ..client.project import trust as trust_place
 from ..client.project import untrust as untrust_place
 from ..printable import safe, span_of
 from .commands import Argument, CommandGroup, Option
-from .connection import client
+from .connection import client, sync_client, target
 from .options import Fields, Json, Where, complete_role
-from .output import print_pairs, say, show
+from .output import plain, print_pairs, say, show
 from .printers import minute, print_fields, print_registered
 
 workspaces = CommandGroup(
@@ -35,6 +35,7 @@ There is no command that makes a workspace: it begins with its first token (`tok
 """
 )
 tokens = CommandGroup(help="Tokens: credentials of agents and people.")
+accounts = CommandGroup(help="People who sign in to the pages by name, and their sessions.")
 
 
 @workspaces.command("settings")
@@ -116,6 +117,29 @@ def expiry_of(text: str, now: datetime) -> datetime:
         raise click.BadParameter(
             "write it like 30m, 12h, 30d, 8w or 2026-12-24T00:00:00Z", param_hint="--expires"
         ) from None
+
+
+def invite(
+    person: Annotated[str, Argument(metavar="NAME", help="The name with which the person signs in.")],
+    role: Annotated[str, Option("--role", help="OWNER, ADMIN, LEAD or AGENT.", autocompletion=complete_role)] = "ADMIN",
+    *,
+    fields: Annotated[dict[str, Any], Fields(INVITE_PERSON, without=("person", "role"))],
+    where: Where,
+    json_output: Json = False,
+) -> None:
+    """Print a link with which a person sets a password for the pages, once; for a known person it is a new link."""
+    with target(where, create=True, stay=True) as there, sync_client(there) as journal:
+        made = journal.invite_person(**fields | {"person": person, "role": role.upper()})
+    show({**plain(made), "link": f"{there.url}{made.path}"}, json_output, _print_invited)
+
+
+def _print_invited(made: Mapping[str, Any]) -> None:
+    print(safe(made["link"]))
+    bound = made["workspace_id"] or "all workspaces"
+    say(
+        f"for {safe(made['person'])} ({safe(made['role'])}, {safe(bound)}): works once, until"
+        f" {minute(made['expires_ms'])}, and cannot be shown again"
+    )
 
 
 # ``agent create`` and ``crew create``, which refuse an id that is already registered.

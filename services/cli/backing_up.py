@@ -195,10 +195,10 @@ async def _restore(
     erasures: Sequence[tuple[str, ErasureRequested]],
 ) -> int:
     from ..client.project import claim_journal
-    from ..data_dir import keep_subject_key, lock
+    from ..data_dir import PASSWORDS_FILE, keep_subject_key, lock, write_private
     from ..journal.broker.broker import ManagedBroker, find_nats_server
     from ..journal.broker.connection import connect
-    from ..operate.backup import restore_streams, subject_key_of
+    from ..operate.backup import passwords_of, restore_streams, subject_key_of
 
     data_dir = settings.data_dir.resolve()
     claim_journal(data_dir)
@@ -215,6 +215,8 @@ async def _restore(
         seq = await restore_streams(connection, file, manifest, digest, datetime.now(UTC), erasures)
         if (key := subject_key_of(file, manifest)) is not None:
             keep_subject_key(data_dir, key)
+        if (hashes := passwords_of(file, manifest)) is not None:
+            write_private(data_dir / PASSWORDS_FILE, hashes)
         return seq
 
 

@@ -25,10 +25,14 @@ def learn_exam(
     shuffles: Annotated[
         int, Option("--shuffles", min=0, max=20, help="Further runs with the entries in random order.")
     ] = 0,
+    model: Annotated[
+        str | None,
+        Option("--model", metavar="NAME", help="Chat model of CREW_JOURNAL_LLM_BASE_URL or of Ollama."),
+    ] = None,
     *,
     json_output: Json = False,
 ) -> None:
-    """Measure what is learned from the entries of DIR/journal.jsonl, without a chat model and without a running journal.
+    """Measure what is learned from the entries of DIR/journal.jsonl, without a running journal.
 
     DIR/truth.json says either, for each crew, which entries show which pattern ("patterns": [{"id", "level", "members",
     "also"}], and the ids of "routine", "bursts", "attacks" and "secrets"), or, for each person, what they state about
@@ -37,9 +41,10 @@ def learn_exam(
     A rule belongs to a pattern if at least two of its entries, and half of them, are members of the pattern. Each agent
     is a publisher, and an entry is received at the latest ts so far of its crew in the file.
     """
+    from ...schemas.settings import Settings
     from .learn_exam import report_of  # the reactors need numpy, which takes most of the time of a command
 
-    report = report_of(directory, embedder, shuffles)
+    report = report_of(directory, embedder, shuffles, Settings(), model)
     show(report, json_output, _print_crews if "runs" in report else _print_people)
 
 

@@ -1,8 +1,9 @@
 """``learn exam DIR``: measures what consolidations and operator models learn, on entries whose patterns are known.
 
-Invariant: the rules are those of the reactors, called with the entries in memory; nothing is published, and no chat model is
-asked. Each agent counts as a publisher; an entry is received at the latest ``ts`` so far of its crew, in the order of the
-file, so that a forged ``ts`` does not count.
+Invariant: the rules are those of the reactors, called with the entries in memory; nothing is published. Each agent counts as
+a publisher; an entry is received at the latest ``ts`` so far of its crew, in the order of the file, so that a forged ``ts``
+does not count. A chat model is asked if one is named, about each crew twice: the second time it knows the rules of the
+first, so that a rule that it words again must be recognised.
 """
 
 from __future__ import annotations
@@ -12,18 +13,31 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import click
 
+from ...consumers.adapters.chat import chat_model_of
 from ...consumers.adapters.choose import choose_embedder
-from ...consumers.learning.reactor import learned_of, recurring_groups
-from ...consumers.learning.reads import LearningEntry, normalised_rows
+from ...consumers.learning.prompt import ProposedRules
+from ...consumers.learning.reactor import (
+    learned_of,
+    question_about,
+    recurring_groups,
+    rule_id,
+    texts_of,
+    worded_groups,
+)
+from ...consumers.learning.reads import KnownRule, LearningEntry, normalised_rows
+from ...consumers.operators.prompt import Facts, question
 from ...consumers.reacting.sweeping import Tick
+from ...schemas.core.ports import Embedder
 from ...schemas.core.timestamps import format_ms, parse_ts, to_ms
 from ...schemas.learning.consolidation import action_in, is_candidate, is_fit, is_telling
 from ...schemas.learning.events import RuleLearned
+from ...schemas.models.chat import ChatModel
 from ...schemas.models.rules import embedded_text
 from ...schemas.operators.events import StatedFact
 from ...schemas.operators.rules import OwnTurn, changes_in, current, merged, proposed_facts, stated
@@ -33,41 +47,70 @@ from .output import say
 EmbedderSetting = Literal["auto", "minilm", "none"]
 _Entry = Mapping[str, Any]
 _Vectors = Mapping[str, bytes]
+_ASKED: Final = 2
+"""How often a chat model is asked about a crew."""
 
 
-def report_of(directory: Path, embedder: EmbedderSetting, shuffles: int) -> dict[str, Any]:
+def report_of(
+    directory: Path, embedder: EmbedderSetting, shuffles: int, settings: Settings, model: str | None = None
+) -> dict[str, Any]:
     """The figures of a directory; see ``learn.exam``.
+
+    Args:
+        directory: The entries and the truth.
+        embedder: Of the vectors.
+        shuffles: Further runs in random order.
+        settings: Where the models are.
+        model: Name of the chat model to ask; None to ask none.
 
     Raises:
         click.UsageError: If the files cannot be read.
+        ChatError: The chat model gave no answer.
     """
     try:
         entries = [json.loads(line) for line in (directory / "journal.jsonl").read_text("utf-8").splitlines() if line]
         truth = json.loads((directory / "truth.json").read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise click.UsageError(f"DIR cannot be read: {error}") from error
-    if all("patterns" in known for known in truth.values()):
-        vectors = asyncio.run(_vectors(entries, embedder))
-        runs = [_of_crews(entries, truth, vectors, seed) for seed in (None, *range(1, shuffles + 1))]
-        return {"directory": str(directory), "vectors": len(vectors), "runs": runs}
-    return {"directory": str(directory), **_of_people(entries, truth)}
+    return {"directory": str(directory)} | asyncio.run(_report(entries, truth, embedder, shuffles, settings, model))
 
 
-async def _vectors(entries: Sequence[_Entry], kind: EmbedderSetting) -> _Vectors:
+async def _report(
+    entries: Sequence[_Entry],
+    truth: Mapping[str, Any],
+    kind: EmbedderSetting,
+    shuffles: int,
+    settings: Settings,
+    model: str | None,
+) -> dict[str, Any]:
+    chat = None if model is None else chat_model_of(settings, model)
+    try:
+        if not all("patterns" in known for known in truth.values()):
+            return await _of_people(entries, truth, chat)
+        choice = await choose_embedder(
+            kind, ollama_host=settings.ollama_host, ollama_model=settings.ollama_model, cache_dir=settings.models_dir
+        )
+        if choice.embedder is None:
+            say(f"words alone are compared: {choice.reason}")
+        try:
+            vectors = await _vectors(entries, choice.embedder)
+            learner = _Learner(vectors, choice.embedder, chat)
+            runs = [await _of_crews(entries, truth, learner, seed) for seed in (None, *range(1, shuffles + 1))]
+        finally:
+            if choice.embedder is not None:
+                await choice.embedder.close()
+        return {"vectors": len(vectors), "runs": runs}
+    finally:
+        if chat is not None:
+            await chat.close()
+
+
+async def _vectors(entries: Sequence[_Entry], embedder: Embedder | None) -> _Vectors:
     """The vectors of the entries by id; empty without an embedder."""
-    settings = Settings()
-    choice = await choose_embedder(
-        kind,
-        ollama_host=settings.ollama_host,
-        ollama_model=settings.ollama_model,
-        cache_dir=settings.models_dir,
-    )
-    if choice.embedder is None:
-        say(f"words alone are compared: {choice.reason}")
+    if embedder is None:
         return {}
     texts = [embedded_text(entry["summary"], entry.get("payload", {}), entry["entry_type"]) for entry in entries]
-    vectors = await choice.embedder.embed_documents(texts)
-    await choice.embedder.close()
+    vectors = await embedder.embed_documents(texts)
     return {entry["id"]: vector for entry, vector in zip(entries, vectors, strict=True)}
 
 
@@ -96,23 +139,50 @@ def candidates_of(entries: Iterable[_Entry], crew_id: str) -> list[LearningEntry
     return found
 
 
-def _rules_of(crew_id: str, candidates: list[LearningEntry], vectors: _Vectors, seed: int | None) -> list[RuleLearned]:
-    if seed is not None:
-        random.Random(seed).shuffle(candidates)
-    if not candidates:
-        return []
-    cosines = None
-    if vectors:
-        rows = normalised_rows([vectors[candidate.entry_id] for candidate in candidates])
-        cosines = (rows @ rows.T).tolist()
-    due_ms = max(candidate.received_ms for candidate in candidates) + 1
-    tick = Tick(len(candidates), "exam", "exam", format_ms(due_ms), due_ms)
-    groups = recurring_groups(candidates, cosines)
-    return list(learned_of(crew_id, tick, groups, candidates, (), None, reviewed=False).rules.values())
+@dataclass(frozen=True, slots=True)
+class _Learner:
+    """What learns: the vectors of the entries, and the models."""
+
+    vectors: _Vectors
+    embedder: Embedder | None
+    chat: ChatModel | None
+
+    async def rules_of(self, crew_id: str, candidates: list[LearningEntry], seed: int | None) -> list[RuleLearned]:
+        """The rules that the candidates of a crew suggest, in a random order if there is a seed."""
+        if seed is not None:
+            random.Random(seed).shuffle(candidates)
+        if not candidates:
+            return []
+        rows = None
+        if self.vectors:
+            rows = normalised_rows([self.vectors[candidate.entry_id] for candidate in candidates])
+        due_ms = max(candidate.received_ms for candidate in candidates) + 1
+        if self.chat is None:
+            groups = recurring_groups(candidates, None if rows is None else (rows @ rows.T).tolist())
+            tick = Tick(len(candidates), "exam", "exam", format_ms(due_ms), due_ms)
+            return list(learned_of(crew_id, tick, groups, candidates, (), None, reviewed=False).rules.values())
+        rules: list[RuleLearned] = []
+        known: list[KnownRule] = []
+        for turn in range(_ASKED):
+            tick = Tick(len(candidates) + turn, "exam", f"exam_{turn}", format_ms(due_ms), due_ms)
+            answer = (await self.chat.complete(question_about(candidates, known), ProposedRules)).answer
+            texts = texts_of(answer, candidates, known)
+            worded = None if self.embedder is None or not texts else await self.embedder.embed_documents(texts)
+            groups = worded_groups(answer, candidates, known, rows, None if worded is None else normalised_rows(worded))
+            found = learned_of(crew_id, tick, groups, candidates, known, self.chat.model_id, reviewed=False).rules
+            rules += found.values()
+            known += [
+                KnownRule(
+                    rule_id(tick, crew_id, name), rule.pattern, rule.action, rule.confidence, rule.evidence, rule.days,
+                    due_ms, tick.seq, 1, False, False, rule.publishers,
+                )
+                for name, rule in found.items()
+            ]  # fmt: skip
+        return rules
 
 
-def _of_crews(
-    entries: Sequence[_Entry], truth: Mapping[str, Any], vectors: _Vectors, seed: int | None
+async def _of_crews(
+    entries: Sequence[_Entry], truth: Mapping[str, Any], learner: _Learner, seed: int | None
 ) -> dict[str, Any]:
     """The figures of a run, and its rules."""
     by_level: dict[str, list[bool]] = defaultdict(list)
@@ -125,7 +195,7 @@ def _of_crews(
         kind_of |= dict.fromkeys(known.get("bursts", ()), "burst")
         kind_of |= {attack["id"]: "attack" for attack in known.get("attacks", ())}
         found: set[str] = set()
-        for rule in _rules_of(crew_id, candidates_of(entries, crew_id), vectors, seed):
+        for rule in await learner.rules_of(crew_id, candidates_of(entries, crew_id), seed):
             members = Counter(pattern_of[one] for one in rule.evidence if one in pattern_of)
             pattern, count = next(iter(members.most_common(1)), ("", 0))
             if count < max(2, len(rule.evidence) / 2):
@@ -161,7 +231,7 @@ def _of_crews(
     }
 
 
-def _of_people(entries: Sequence[_Entry], truth: Mapping[str, Any]) -> dict[str, Any]:
+async def _of_people(entries: Sequence[_Entry], truth: Mapping[str, Any], chat: ChatModel | None) -> dict[str, Any]:
     """The figures of the models of people; of a key with several values the newest counts."""
     right = stored = wanted = 0
     traps: list[str] = []
@@ -171,7 +241,10 @@ def _of_people(entries: Sequence[_Entry], truth: Mapping[str, Any]) -> dict[str,
             for seq, entry in enumerate(entries, 1)
             if entry["entry_type"] == "chat.user_message" and entry.get("actor_id") == person
         ]
-        found = [stated(proposed, turns) for proposed in proposed_facts(turns)]
+        proposals = (
+            proposed_facts(turns) if chat is None else (await chat.complete(question(turns), Facts)).answer.proposed()
+        )
+        found = [stated(proposed, turns) for proposed in proposals]
         facts = current(merged((), [fact for fact in found if isinstance(fact, StatedFact)]), changes_in(turns))
         values = {fact.key: fact.value.casefold() for fact in facts}
         wanted += len(known["truth"])

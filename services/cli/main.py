@@ -12,7 +12,7 @@ import click
 
 from ...schemas.operations import ALL
 from . import printers as learning
-from .administration import agents, crews, tokens, trust, untrust, workspaces
+from .administration import accounts, agents, crews, invite, tokens, trust, untrust, workspaces
 from .backing_up import backup, restore, salvage
 from .broker import broker
 from .bundles import bundles
@@ -63,6 +63,7 @@ COMMANDS: Final[dict[str, Callable[..., int | None]]] = {
     "work": work,
     "mcp": mcp,
     "connect": connect,
+    "invite": invite,
     "trust": trust,
     "untrust": untrust,
     "demo": demo,
@@ -106,6 +107,7 @@ GROUPS: Final = {
     "operator": operators,
     "bundle": bundles,
     "token": tokens,
+    "account": accounts,
     "workspace": workspaces,
     "fact": knowledge,
     "palace": palace,

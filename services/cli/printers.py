@@ -696,6 +696,8 @@ _turns = listing(
 
 
 _ALWAYS: Final = 3
+_PROGRAM: Final = 60
+"""Most characters of a browser's name in a table."""
 """Columns of tokens that are always printed; other columns are printed if a token has a value."""
 
 
@@ -913,6 +915,37 @@ def _tokens(answer: Mapping[str, Any]) -> None:
     print_table([columns[at] for at in used], [[row[at] for at in used] for row in rows], empty=empty)
 
 
+def _accounts(answer: Mapping[str, Any]) -> None:
+    rows = [
+        (
+            one["person"],
+            one["role"],
+            one["workspace_id"] or "all",
+            one["agent_id"],
+            "has a password" if one["joined"] else "invited",
+            minute(one["link_expires_ms"]),
+        )
+        for one in answer["accounts"]
+    ]
+    columns = ("name", "role", "workspace", "agent", "state", "link until")
+    print_table(columns, rows, empty="nobody was invited yet: `crew-journal invite NAME`")
+
+
+def _sessions(answer: Mapping[str, Any]) -> None:
+    rows = [
+        (
+            one["session_id"],
+            one["person"] or one["token_id"],
+            one["role"],
+            minute(one["began_ms"]),
+            minute(one["used_ms"]),
+            one["program"][:_PROGRAM],
+        )
+        for one in answer["sessions"]
+    ]
+    print_table(("session", "who", "role", "began", "used", "browser"), rows, empty="there are no sessions")
+
+
 def minute(unix_ms: int | None) -> str:
     """A time to the minute, UTC; a hyphen for None."""
     return format_ms(unix_ms)[:16] + "Z" if unix_ms else "-"
@@ -1032,6 +1065,10 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "activate_model": _activated,
     "drop_model": lambda it: say(f"{safe(it['model'])} {'is dropped' if it['changed'] else 'was dropped before'}"),
     "tokens": _tokens,
+    "accounts": _accounts,
+    "sessions": _sessions,
+    "remove_account": lambda it: say(f"the account of {safe(it['person'])} is removed"),
+    "end_session": lambda it: say(f"session {safe(it['session_id'])} has ended"),
     "erasures": _erasures,
     "show_lineage": _lineage,
     "who_saw": _who_saw,

@@ -68,6 +68,10 @@ GROUPS: Final[dict[str, tuple[str, Mapping[str, str]]]] = {
     "agent": ("Agents and their settings.", {"": "agent"}),
     "crew": ("Crews and their settings.", {"": "crew"}),
     "token": ("Tokens: credentials of agents and people.", {"": "token"}),
+    "account": (
+        "People who sign in to the pages by name, their sessions.",
+        {"": "account", "invite": "invite"},
+    ),
     "workspace": ("Workspaces and their settings.", {"": "workspace"}),
     "model": ("Embedding models: install, add, compare, switch.", {"": "model", "reindex": "reindex"}),
     "journal": (
@@ -141,6 +145,7 @@ GUESSES: Final[dict[str, str]] = {
     **dict.fromkeys(("facts", "graph-facts"), "fact"),
     **dict.fromkeys(("models",), "model"),
     **dict.fromkeys(("tokens",), "token"),
+    **dict.fromkeys(("accounts", "login", "signin", "password"), "account"),
     **dict.fromkeys(("agents",), "agent"),
     **dict.fromkeys(("crews",), "crew"),
     **dict.fromkeys(("workspaces",), "workspace"),

@@ -13,6 +13,8 @@ from ...schemas.core.operation import UNCHANGED, Operation, Unchanged
 
 if TYPE_CHECKING:  # a method imports the operations of its family when it is called: all of them take half a second
     from ...schemas.access.operations import (
+        AccountRemovedAnswer,
+        AccountsAnswer,
         AgentAnswer,
         AgentsAnswer,
         BrokerAnswer,
@@ -20,6 +22,9 @@ if TYPE_CHECKING:  # a method imports the operations of its family when it is ca
         CrewAnswer,
         CrewsAnswer,
         NudgesAnswer,
+        PersonInvitedAnswer,
+        SessionEndedAnswer,
+        SessionsAnswer,
         TokenCreatedAnswer,
         TokenRevokedAnswer,
         TokensAnswer,
@@ -1378,6 +1383,87 @@ class Operations:
 
         return self._operate(REVOKE_TOKEN, locals())
 
+    def invite_person(
+        self,
+        person: str,
+        *,
+        role: Literal["OWNER", "ADMIN", "LEAD", "AGENT"] = "ADMIN",
+        workspace_id: str | None = None,
+        all_workspaces: bool = False,
+        crew_id: str | None = None,
+        agent_id: str | None = None,
+        hours: int = 72,
+    ) -> PersonInvitedAnswer:
+        """Invite a person to the pages; the answer has a link with which the person sets a password, once.
+
+        Inviting a person again makes a new link, for a forgotten password or another role; the former link ends.
+
+        Args:
+            person: The name with which the person signs in.
+            role: OWNER, ADMIN, LEAD or AGENT.
+            workspace_id: The workspace; `default` if absent.
+            all_workspaces: For OWNER: all workspaces.
+            crew_id: The crew; LEAD needs one.
+            agent_id: For LEAD and AGENT: the agent whose memory the person sees; by default of that name.
+            hours: Hours until the link expires.
+        """
+        from ...schemas.access.operations import INVITE_PERSON
+
+        return self._operate(INVITE_PERSON, locals())
+
+    def accounts(
+        self,
+        *,
+        workspace_id: str | None = None,
+    ) -> AccountsAnswer:
+        """List the people who may sign in to the pages.
+
+        Covers the token's workspace. A token for all workspaces may name a workspace; otherwise the answer covers
+        all.
+
+        Args:
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
+        """
+        from ...schemas.access.operations import ACCOUNTS
+
+        return self._operate(ACCOUNTS, locals())
+
+    def remove_account(
+        self,
+        person: str,
+    ) -> AccountRemovedAnswer:
+        """Remove the account of a person; the person's sessions end at once, and the password is deleted.
+
+        Decisions of the person stay in the journal under the name.
+
+        Args:
+            person: The name with which the person signs in.
+        """
+        from ...schemas.access.operations import REMOVE_ACCOUNT
+
+        return self._operate(REMOVE_ACCOUNT, locals())
+
+    def sessions(
+        self,
+    ) -> SessionsAnswer:
+        """List the sessions of pages: your own, and for OWNER all of the workspace."""
+        from ...schemas.access.operations import SESSIONS
+
+        return self._operate(SESSIONS, locals())
+
+    def end_session(
+        self,
+        session_id: str,
+    ) -> SessionEndedAnswer:
+        """End a session of pages: one of your own, or for OWNER any of the workspace.
+
+        Args:
+            session_id: Its id, as `account sessions` prints it.
+        """
+        from ...schemas.access.operations import END_SESSION
+
+        return self._operate(END_SESSION, locals())
+
     def broker(
         self,
     ) -> BrokerAnswer:
@@ -1627,6 +1713,7 @@ class Operations:
         palace_ingest: bool | None = None,
         evidence_floor: float | None = None,
         review_rules: bool | None = None,
+        learn_from_chats: bool | None = None,
         context_budget_tokens: int | None = None,
         context_system_tokens: int | None = None,
         remembered_tokens: int | None = None,
@@ -1640,6 +1727,7 @@ class Operations:
                 "palace_ingest",
                 "evidence_floor",
                 "review_rules",
+                "learn_from_chats",
                 "context_budget_tokens",
                 "context_system_tokens",
                 "remembered_tokens",
@@ -1663,6 +1751,8 @@ class Operations:
             palace_ingest: Whether exchanges of chat.* entries are filed as drawers of the palace.
             evidence_floor: Confidence below which recall in mode inject leaves out a hit.
             review_rules: Whether rules that a consolidation finds wait for a person (`proposal list`).
+            learn_from_chats: Whether consolidations learn rules from chat.* and message.posted entries, too: from
+                turns that name a cause, a condition or an instruction and are not about their author.
             context_budget_tokens: Tokens of a whole assembled context.
             context_system_tokens: Tokens of a context that are reserved for the system's text.
             remembered_tokens: Tokens of remembered notes in a memory block; 0 leaves them out, 1,000 by default.
@@ -3881,6 +3971,11 @@ class AsyncOperations:
     create_token = _awaited(Operations.create_token)
     tokens = _awaited(Operations.tokens)
     revoke_token = _awaited(Operations.revoke_token)
+    invite_person = _awaited(Operations.invite_person)
+    accounts = _awaited(Operations.accounts)
+    remove_account = _awaited(Operations.remove_account)
+    sessions = _awaited(Operations.sessions)
+    end_session = _awaited(Operations.end_session)
     broker = _awaited(Operations.broker)
     register_agent = _awaited(Operations.register_agent)
     update_agent = _awaited(Operations.update_agent)

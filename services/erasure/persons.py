@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...schemas.access.events import ConsentChanged
+from ...schemas.access.events import AccountInvited, AccountPasswordSet, AccountRemoved, ConsentChanged
 from ...schemas.core.entry import ActorType
 from ...schemas.core.envelope import DocumentWritten, EntryRecorded, Event
 from ...schemas.core.errors import Unavailable
@@ -24,6 +24,7 @@ from ..documents.learned import Profiles
 _NAMES: Final = f"SELECT slug FROM {OPERATOR_NAMES} WHERE workspace_id = ? AND person_slug = ?"
 _HASHES: Final = ("subject_hash", "person_hash")
 """Fields of payloads that name a person."""
+_OF_ACCOUNTS: Final = frozenset((AccountInvited.ENTRY_TYPE, AccountPasswordSet.ENTRY_TYPE, AccountRemoved.ENTRY_TYPE))
 _PEERS: Final = "peers"
 """Tier of the notes about people; a note's key is the slug of the person, or a name."""
 
@@ -49,19 +50,21 @@ class DataSubject:
         """Whether a message bears the person's data.
 
         It does if the person is its data subject, its author or the person who asked, if it is a note about the person,
-        or a decision about the person's model, consent or names.
+        or a decision about the person's model, consent, names or account.
         """
-        if any(map(self._is_named, subjects_of(event))):
+        if any(map(self.is_named, subjects_of(event))):
             return True
         if isinstance(event, DocumentWritten):
-            return event.tier == _PEERS and (event.key in self.slugs or self._is_named(event.key))
+            return event.tier == _PEERS and (event.key in self.slugs or self.is_named(event.key))
         if not isinstance(event, EntryRecorded):
             return False
         entry = event.entry
         if event.control:
+            if entry.entry_type in _OF_ACCOUNTS:
+                return self.is_named(str(entry.payload.get("person")))
             hashes = (entry.payload.get(name) for name in _HASHES)
             return any(isinstance(named, str) and slug_of(named) in self.slugs for named in hashes)
-        return entry.actor_type is ActorType.USER and self._is_named(entry.actor_id)
+        return entry.actor_type is ActorType.USER and self.is_named(entry.actor_id)
 
     def is_kept(self, event: Event) -> bool:
         """Whether an erasure of the person leaves a message: the withdrawn consent, and the names for which it counts."""
@@ -71,7 +74,8 @@ class DataSubject:
         is_withdrawal = entry.entry_type == ConsentChanged.ENTRY_TYPE and not entry.payload.get("granted", True)
         return (is_withdrawal or entry.entry_type == OperatorNamed.ENTRY_TYPE) and self.is_concerned(event)
 
-    def _is_named(self, name: str | None) -> bool:
+    def is_named(self, name: str | None) -> bool:
+        """Whether this is a name of the person."""
         if name is None or not is_person(name):
             return False
         slug = self._slugs_by_name.get(name)

@@ -82,6 +82,7 @@ from ...schemas.palace.events import CentroidComputed, DrawerFiled, DrawerMerged
 from ...schemas.recall.events import MemoryReferenced, MemorySearched
 from ...schemas.sweeps.events import SweepTicked
 from ...schemas.texts import TEXT_KINDS
+from ..access.accounts import Accounts
 from ..data_dir import small_file, write_private
 from ..desk import Caller
 from ..node import Answers, Node
@@ -435,6 +436,9 @@ class Erasures(Part):
         self._check_found(workspace_id, values, scope)
         if dry_run:
             return await self._planned(workspace_id, scope)
+        if person is not None:
+            await self._node.use(Accounts).remove_person(caller, workspace_id, person.is_named)
+            await self._read(workspace_id, scope)
         erasure_id = f"x_{uuid7_hex()}"
         seeds = list(dict.fromkeys(scope.seeds))
         parts = [seeds[first : first + MAX_IDS] for first in range(0, len(seeds), MAX_IDS)] or [[]]

@@ -6,6 +6,7 @@ cannot be forgotten.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from ...schemas.core.ids import is_id
 from ...schemas.core.limits import MAX_BATCH_BYTES
 from ...schemas.core.principal import Principal
 from ...schemas.settings import BODIES_MB, HTTP_CONNECTIONS, TOKEN_REQUESTS, Settings
+from ..access.accounts import Accounts
 from ..access.tokens import TokenRegistry
 from ..budgets import SPENDER, Budgets
 from ..desk import RUN, Desk
@@ -33,6 +35,7 @@ from ..mcp.server import McpServer
 from ..models.use_cases import EmbeddingModels
 from ..operate.history import FigureHistory
 from ..operate.status import LongOperations, NodeStatus
+from ..telemetry import Telemetry
 from .bodies import OpenRequests, Share
 
 # The use-cases that the HTTP shell exposes, and its bounds; the composition root makes both.
@@ -88,6 +91,7 @@ class AppServices:
     tail: LiveTail
     desk: Desk
     tokens: TokenRegistry
+    accounts: Accounts
     status: NodeStatus
     operations: LongOperations
     models: EmbeddingModels
@@ -97,6 +101,7 @@ class AppServices:
     history: FigureHistory
     budgets: Budgets = field(default_factory=Budgets)
     limits: HttpLimits = field(default_factory=HttpLimits)
+    telemetry: Telemetry | None = None
 
 
 _SCHEME: Final = "bearer "
@@ -153,9 +158,10 @@ class RouteDescription:
             request.scope["route"] = self  # the label of its figures
             if self.open is not None:
                 return await self.open(request)
-            assert self.serve is not None
-            principal = principal_of(request)
-            response = await self.serve(request, principal)
+            principal, telemetry = principal_of(request), services_of(request).telemetry
+            with contextlib.nullcontext() if telemetry is None else telemetry.joined(request.headers):
+                assert self.serve is not None
+                response = await self.serve(request, principal)
             if waiting := services_of(request).notices.waiting(principal):
                 response.headers[NOTICES_HEADER] = str(waiting)
             return response

@@ -19,10 +19,12 @@ from starlette.responses import Response
 from ...schemas.api import AppendAnswer, CountAnswer, EntriesAnswer, EntryAnswer
 from ...schemas.core.limits import LIST_LIMIT_DEFAULT
 from ...schemas.core.principal import Principal
+from ..desk import RUN
 from ..entries.filters import Cursor, parse_filters
 from ..entries.live_tail import Cut, Gap, TailEntry, TailEvent
 from ..entries.queries import JournalQueries
 from ..journal.intake.append import append_submitted
+from ..telemetry import APPEND
 from .bodies import Stream, answer, read_json
 from .operations import (
     ARCHIVE,
@@ -110,7 +112,14 @@ async def append(request: Request, principal: Principal) -> Response:
     """Append one entry or a list of them."""
     services = services_of(request)
     submitted = await read_json(request, services.limits.body_bytes)
-    receipts = await append_submitted(services.journal, principal, submitted)
+    if services.telemetry is None:
+        receipts = await append_submitted(services.journal, principal, submitted)
+    else:
+        first = submitted[0] if isinstance(submitted, list) and submitted else submitted
+        fields = first if isinstance(first, dict) else {}
+        with services.telemetry.operation(APPEND, principal, fields, RUN.get()) as observe:
+            receipts = await append_submitted(services.journal, principal, submitted)
+            observe(AppendAnswer.model_validate({"entries": receipts}))
     metrics: HttpMetrics = request.app.state.metrics
     metrics.appended(len(receipts))
     return answer({"entries": receipts}, HTTPStatus.CREATED)

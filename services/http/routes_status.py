@@ -93,7 +93,7 @@ async def rebuild(request: Request, principal: Principal) -> Response:
     services = services_of(request)
     body = await read_model(request, RebuildRequest, services.limits.body_bytes)
     log.info("admin.rebuild", token_id=principal.token_id, accept_loss=body.accept_loss)
-    records = services.operations.rebuild(body.projections, accept_loss=body.accept_loss, actor=principal.token_id)
+    records = services.operations.rebuild(body.projections, accept_loss=body.accept_loss, actor=principal.actor)
     return lines(request, records)
 
 

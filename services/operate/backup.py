@@ -2,8 +2,9 @@
 
 A backup does not contain the views, which are rebuilt from the streams, nor the owner's token and the broker's
 passwords: a restored journal gets new ones. It contains the key with which people's names are hashed, because consents
-and models cannot be assigned to people without it. Invariant: a file is used only if the hashes of all its parts are
-right, and a restored journal records the backup from which it was restored.
+and models cannot be assigned to people without it, and the hashes of people's passwords, so that they can sign in.
+Invariant: a file is used only if the hashes of all its parts are right, and a restored journal records the backup from
+which it was restored.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ...schemas.core.errors import BrokerError, BrokerUnavailable, CrewJournalEr
 from ...schemas.core.ids import SYSTEM_WORKSPACE
 from ...schemas.core.subjects import DEADLETTER_STREAM, JOURNAL_STREAM
 from ...schemas.entries.events import ErasureRequested, JournalRestored
-from ..data_dir import SUBJECT_KEY_FILE
+from ..data_dir import PASSWORDS_FILE, SUBJECT_KEY_FILE
 from ..journal.broker.connection import BrokerConnection
 from ..journal.broker.streams import api_request
 from ..journal.intake.append import decision_entry
@@ -167,6 +168,7 @@ class Manifest(BaseModel):
         made_at: When it was made.
         streams: Streams by name.
         subject_key: SHA-256 of the part ``subject.key``; None in backups of earlier versions, which lack this part.
+        passwords: SHA-256 of the part ``passwords.json``; None if nobody had a password.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -175,6 +177,7 @@ class Manifest(BaseModel):
     made_at: datetime
     streams: dict[str, BackupStream]
     subject_key: str | None = None
+    passwords: str | None = None
 
     @property
     def last_seq(self) -> int:
@@ -188,14 +191,20 @@ class Manifest(BaseModel):
 
 
 async def backup_records(
-    connect: Connect, clock: Callable[[], datetime], subject_key: bytes
+    connect: Connect,
+    clock: Callable[[], datetime],
+    subject_key: bytes,
+    passwords: Callable[[], bytes | None] = lambda: None,
 ) -> AsyncIterator[Mapping[str, Any]]:
-    """The backup of a running node: ``subject_key``, a record ``stream`` for each stream, its ``chunk`` records, ``result``.
+    """The backup of a running node.
+
+    Records ``subject_key``, ``passwords``, for each stream ``stream`` and its ``chunk`` records, ``result``.
 
     Args:
         connect: Opens a connection of the service.
         clock: The time, UTC.
         subject_key: The key that names people in events.
+        passwords: Returns the file with the hashes of passwords; None if there is none.
 
     Raises:
         BrokerError: If JetStream refuses.
@@ -203,6 +212,8 @@ async def backup_records(
     async with AsyncExitStack() as own:
         client = await connect(own, "crew-journal backup")
         yield {"subject_key": subject_key.hex()}
+        if (hashes := await asyncio.to_thread(passwords)) is not None:
+            yield {"passwords": hashes.decode()}
         for name in STREAMS:
             async for piece in snapshot(client, name):
                 if isinstance(piece, SnapshotStarted):
@@ -221,6 +232,7 @@ class BackupFile:
         self._parts: dict[str, BackupStream] = {}
         self._open: tuple[Any, Any, Mapping[str, Any]] | None = None
         self._subject_key: str | None = None
+        self._passwords: str | None = None
         self.size = 0
 
     def take(self, record: Mapping[str, Any]) -> Manifest | None:
@@ -239,10 +251,20 @@ class BackupFile:
             self._archive.writestr(SUBJECT_KEY_FILE, text)
             self._subject_key = hashlib.sha256(text).hexdigest()
             return None
+        if "passwords" in record:
+            self._archive.writestr(PASSWORDS_FILE, record["passwords"])
+            self._passwords = hashlib.sha256(record["passwords"].encode()).hexdigest()
+            return None
         if "stream" in record:
             self._open = self._archive.open(record["stream"], "w", force_zip64=True), hashlib.sha256(), record
             return None
-        manifest = Manifest(format=FORMAT, streams=self._parts, subject_key=self._subject_key, **record["result"])
+        manifest = Manifest(
+            format=FORMAT,
+            streams=self._parts,
+            subject_key=self._subject_key,
+            passwords=self._passwords,
+            **record["result"],
+        )
         self._archive.writestr(MANIFEST, manifest.model_dump_json(indent=1))
         return manifest
 
@@ -295,12 +317,12 @@ def checked_backup(path: Path) -> Manifest:
                         digest.update(chunk)
                 if digest.hexdigest() != part.sha256:
                     raise CrewJournalError(f"{path} is damaged: {name} has another hash", hint="use another backup")
-            if manifest.subject_key is not None:
-                key = archive.read(SUBJECT_KEY_FILE)
-                if hashlib.sha256(key).hexdigest() != manifest.subject_key:
-                    raise CrewJournalError(
-                        f"{path} is damaged: {SUBJECT_KEY_FILE} has another hash", hint="use another backup"
-                    )
+            for name, digest_of_file in (
+                (SUBJECT_KEY_FILE, manifest.subject_key),
+                (PASSWORDS_FILE, manifest.passwords),
+            ):
+                if digest_of_file is not None and hashlib.sha256(archive.read(name)).hexdigest() != digest_of_file:
+                    raise CrewJournalError(f"{path} is damaged: {name} has another hash", hint="use another backup")
     except (zipfile.BadZipFile, KeyError, ValidationError, json.JSONDecodeError) as error:
         raise CrewJournalError(
             f"{path} is not a complete backup: {type(error).__name__}",
@@ -315,6 +337,14 @@ def subject_key_of(path: Path, manifest: Manifest) -> bytes | None:
         return None
     with zipfile.ZipFile(path) as archive:
         return bytes.fromhex(archive.read(SUBJECT_KEY_FILE).decode("ascii"))
+
+
+def passwords_of(path: Path, manifest: Manifest) -> str | None:
+    """The file with the hashes of passwords, from a checked backup; None if the backup has none."""
+    if manifest.passwords is None:
+        return None
+    with zipfile.ZipFile(path) as archive:
+        return archive.read(PASSWORDS_FILE).decode()
 
 
 async def restore_streams(

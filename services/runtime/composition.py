@@ -19,8 +19,9 @@ from ...schemas.core.operation import Operation
 from ...schemas.core.ports import ViewReader
 from ...schemas.settings import Settings
 from ...schemas.text.analyzer import Analyzer
-from ..access import tokens
+from ..access import accounts, tokens
 from ..access import use_cases as access
+from ..access.accounts import Accounts
 from ..access.tokens import TokenRegistry
 from ..access.use_cases import Agents
 from ..budgets import Budgets
@@ -88,6 +89,7 @@ from ..relations import use_cases as relations
 from ..standing import use_cases as retractions
 from ..sweeps import use_cases as sweep_now
 from ..sweeps.scheduler import AfterRuns, Sweeps
+from ..telemetry import Telemetry
 from ..web.routes import web_routes
 from . import journal_side as link
 from .embedding import Embedding
@@ -136,6 +138,7 @@ FAMILIES: Final[tuple[Answers, ...]] = (
     layered.ANSWERS,
     layered_facts.ANSWERS,
     tokens.ANSWERS,
+    accounts.ANSWERS,
     link.ANSWERS,
     letters.ANSWERS,
     erasures.ANSWERS,
@@ -329,6 +332,7 @@ async def make_services(
     about: Mapping[str, Any],
     budgets: Budgets,
     limits: HttpLimits,
+    telemetry: Telemetry | None = None,
 ) -> AppServices:
     """The services for HTTP and MCP: handlers of all operations, status, and tools.
 
@@ -342,8 +346,11 @@ async def make_services(
         about: Facts for ``status`` that do not change.
         budgets: The tokens' budgets.
         limits: Bounds of HTTP.
+        telemetry: Records spans; None if no receiver is configured.
     """
     node.put(TokenRegistry, tokens)
+    people = node.use(Accounts)
+    await people.prune()
     status = NodeStatus(
         node.views,
         parts,
@@ -354,6 +361,7 @@ async def make_services(
         clock=node.clock,
     )
     desk = desk_of(node)
+    desk.telemetry = telemetry
     client = node.writer.client
     noticed = await parts.begin("notices", node.use(Notices))
     history = FigureHistory(partial(_sampled, node, parts), node.settings.data_dir, lambda: node.clock().timestamp())
@@ -363,6 +371,7 @@ async def make_services(
         tail=tail,
         desk=desk,
         tokens=tokens,
+        accounts=people,
         status=status,
         operations=operations,
         models=node.use(EmbeddingModels),
@@ -372,6 +381,7 @@ async def make_services(
         history=await parts.begin("history", history),
         budgets=budgets,
         limits=limits,
+        telemetry=telemetry,
     )
 
 

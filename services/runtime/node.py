@@ -42,7 +42,7 @@ from ..chain.use_cases import ChainProofs
 from ..client.project import claim_journal, note_token
 from ..cluster.membership import live_nodes
 from ..cluster.routing import RoutedOwnership
-from ..data_dir import announce, lock, subject_key
+from ..data_dir import PASSWORDS_BYTES, PASSWORDS_FILE, announce, lock, node_id, small_file, subject_key
 from ..entries.live_tail import LiveTail
 from ..erasure.use_cases import Erasures
 from ..http.route import HttpLimits
@@ -59,6 +59,7 @@ from ..palace.searching import DrawerSearch, NearDrawers
 from ..parts import Part, Parts, end_task
 from ..recall.similar import NearEntries
 from ..sweeps.scheduler import Sweeps
+from ..telemetry import Telemetry, is_wanted
 from .composition import make_node, make_services, start_http
 from .embedding import Embedding, Filling, StaticTable, connection_trouble, statuses
 from .erasing import ErasedStream
@@ -350,7 +351,9 @@ class Runtime:
         context = replace(context, embed_unsettled=filling.unsettled)
         reactors = parts.keep("reactors", Reactors(context, filling, self._say))
         parts.show("ingest", ingest.figures)
-        operations = views.operations(base.gap_watch, partial(backup_records, link.connect, utc_now, node.subject_key))
+        hashes = partial(small_file, data_dir / PASSWORDS_FILE, PASSWORDS_BYTES)
+        copied = partial(backup_records, link.connect, utc_now, node.subject_key, hashes)
+        operations = views.operations(base.gap_watch, copied)
         stack.push_async_callback(operations.stop)
         erased = ErasedStream(client, views, operations, base.gap_watch, node.recall.indexes.cache)
         erasures = node.put(Erasures, Erasures(node, erased))
@@ -378,6 +381,7 @@ class Runtime:
             },
             budgets=budgets,
             limits=HttpLimits.of(settings),
+            telemetry=await self._telemetry(parts, data_dir),
         )
         past = await parts.begin("past_views", PastViews(node, views, embedding, tokens, static_table.current))
         services.desk.past = past.at
@@ -402,6 +406,19 @@ class Runtime:
         await parts.begin("seals", sealer)
         await reactors.start()
         embedding.start_probing()
+
+    async def _telemetry(self, parts: Parts, data_dir: Path) -> Telemetry | None:
+        """What records spans; None if the environment names no receiver, or the extra is not installed."""
+        if not is_wanted():
+            return None
+        version, content = distribution_version("crew-journal"), self._settings.otel_content
+        try:
+            made = await asyncio.to_thread(partial(Telemetry, version, node_id(data_dir), content=content))
+        except ImportError as error:
+            self._say(f"telemetry: off, because {error.name} is missing: install crew-journal[otel]")
+            return None
+        self._say(f"telemetry: OTLP over HTTP{', with texts' if content else ''}")
+        return await parts.begin("telemetry", made)
 
     async def _members(
         self, stack: AsyncExitStack, client: BrokerConnection, writer: Writer, store: ViewStore, data_dir: Path

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from ...schemas.access.operations import WORKSPACES
+from ...schemas.access.operations import ACCOUNTS, SESSIONS, WORKSPACES
 from ...schemas.catalogue import catalogue
 from ...schemas.cluster.operations import CLUSTER
 from ...schemas.core.entry import Priority, Severity
 from ...schemas.core.errors import CrewJournalError
 from ...schemas.core.operation import Operation
 from ...schemas.core.payload import SERVICE_ALONE, PublisherKind
-from ...schemas.core.principal import Principal
+from ...schemas.core.principal import Principal, Role
 from ...schemas.core.timestamps import parse_ts, to_ms
 from ...schemas.documents.operations import DOCUMENT_DIFF, DOCUMENT_READ, DOCUMENT_VERSIONS, DOCUMENTS
 from ...schemas.erasure.operations import ERASURES, FORGET
@@ -435,12 +435,23 @@ async def corrections(visit: Visit) -> dict[str, Any]:
     return {"corrections": (await visit.run(CORRECTIONS, limit=PAGE_ENTRIES)).corrections}
 
 
+async def sign_ins(visit: Visit) -> dict[str, Any]:
+    """The sessions that the visitor may end, and the accounts of people."""
+    accounts = await visit.run_or_none(ACCOUNTS) if visit.principal.role.administers else None
+    return {
+        "sessions": (await visit.run(SESSIONS)).sessions,
+        "accounts": () if accounts is None else accounts.accounts,
+        "roles": [role.value for role in Role if role is not Role.OWNER or visit.principal.role is Role.OWNER],
+    }
+
+
 async def workspaces(visit: Visit) -> tuple[str, ...]:
     """The workspaces to choose from; empty for a token of one workspace."""
     listed = await visit.run_or_none(WORKSPACES)
     return () if listed is None else tuple(workspace.workspace_id for workspace in listed.workspaces)
 
 
+SIGN_INS: Final = "/ui/sign-ins"
 PAGES: Final = (
     Page("/", "Now", "now.html", now, key="n", timeless=True),
     Page("/ui/recall", "Memory", "recall.html", recall, key="r", form=lambda _: {}, rows="hits"),
@@ -461,6 +472,7 @@ PAGES: Final = (
     Page("/ui/run/{run_id}", "Run", "run.html", run, rows="entries", timeless=True),
     Page("/ui/health", "Health", "health.html", health, timeless=True),
     Page("/ui/letters", "Dead letters", "letters.html", letters, administrators=True, rows="letters", timeless=True),
+    Page(SIGN_INS, "Sign-ins", "sign_ins.html", sign_ins, rows="sessions", timeless=True),
     Page("/ui/models", "Models", "models.html", models, administrators=True, rows="models", timeless=True),
     Page("/ui/corrections", "Corrections", "corrections.html", corrections, rows="corrections", timeless=True),
 )

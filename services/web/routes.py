@@ -11,6 +11,7 @@ import csv
 import io
 from functools import cache, partial
 from http import HTTPStatus
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_origin
 from urllib.parse import urlencode
@@ -22,8 +23,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ...schemas.core.errors import CrewJournalError, NotAllowed, NotAuthenticated, NotFound
+from ...schemas.access.operations import END_SESSION, INVITE_PERSON, REMOVE_ACCOUNT
+from ...schemas.core.errors import CrewJournalError, InvalidQuery, NotAllowed, NotAuthenticated, NotFound, OverBudget
 from ...schemas.core.operation import Access, Operation
+from ...schemas.core.principal import Principal
+from ...schemas.core.timestamps import format_ms
 from ...schemas.documents.operations import DOCUMENT_RESTORE, DOCUMENT_RETRACT
 from ...schemas.erasure.operations import EXPORT_PERSON, FORGET
 from ...schemas.facts.operations import KG_INVALIDATE
@@ -34,24 +38,24 @@ from ...schemas.operate.operations import DISCARD_DEAD_LETTER, RETRY_DEAD_LETTER
 from ...schemas.operators.operations import CONSENT, DELETE_OPERATOR, FORGET_OPERATOR
 from ...schemas.relations.operations import RELATE, UNRELATE
 from ...schemas.standing.operations import CORRECT, RESTORE, RETRACT, SET_PRIORITY
+from ..access.accounts import JOIN_PATH, LEAST_PASSWORD, Session
 from ..desk import check_access
 from ..entries.filters import parse_filters
 from ..http.bodies import trace_id_of
 from ..http.operations import readers
 from ..http.route import services_of
 from ..printable import safe
-from .pages import PAGES, Page, Visit, workspaces
+from .pages import PAGES, SIGN_INS, Page, Visit, workspaces
 from .sessions import (
     FORMER_COOKIE,
     PREFIX,
-    Session,
-    Sessions,
     check_code,
     drop,
     form_of,
     keep,
     rest_of,
     signed_in,
+    within,
     without_place,
 )
 
@@ -89,6 +93,9 @@ FORMS: Final[dict[str, Operation[Any, Any]]] = {
         FORGET,
         RETRY_DEAD_LETTER,
         DISCARD_DEAD_LETTER,
+        INVITE_PERSON,
+        REMOVE_ACCOUNT,
+        END_SESSION,
         MEASURE_HEALTH,
         ACTIVATE_MODEL,
     )
@@ -113,6 +120,7 @@ def templates() -> Environment:
     environment.finalize = lambda value: safe(value, keep="\n") if type(value) is str else value
     environment.filters["json"] = _json
     environment.filters["parsed"] = lambda value: orjson.loads(orjson.dumps(value))
+    environment.filters["moment"] = lambda unix_ms: format_ms(unix_ms)[:16].replace("T", " ")
     environment.filters["when"] = lambda ts: str(ts)[:16].replace("T", " ")
     return environment
 
@@ -123,25 +131,27 @@ def _json(value: object) -> str:
 
 
 def web_routes() -> list[Route | Mount]:
-    """Every page, the forms, and the files; the sessions are theirs."""
-    sessions = Sessions()
-    within = f"{PREFIX}{{place}}"
+    """Every page, the forms, and the files."""
+    inside = f"{PREFIX}{{place}}"
     return [
         *(Route(page.path, _to_sign_in, methods=["GET"]) for page in PAGES),
-        *(Route(f"{within}{rest_of(page.path)}", _serve(page, sessions), methods=["GET"]) for page in PAGES),
+        *(Route(f"{inside}{rest_of(page.path)}", _serve(page), methods=["GET"]) for page in PAGES),
         Route("/ui/login", sign_in_page, methods=["GET"]),
-        Route("/ui/login", partial(sign_in, sessions), methods=["POST"]),
-        Route(f"{within}/logout", partial(sign_out, sessions), methods=["POST"]),
-        Route(f"{within}/do/{{operation}}", partial(do, sessions), methods=["POST"]),
+        Route("/ui/login", sign_in, methods=["POST"]),
+        Route(f"{JOIN_PATH}{{secret}}", join_page, methods=["GET"]),
+        Route(f"{JOIN_PATH}{{secret}}", join, methods=["POST"]),
+        Route(f"{inside}/logout", sign_out, methods=["POST"]),
+        Route(f"{inside}/password", change_password, methods=["POST"]),
+        Route(f"{inside}/do/{{operation}}", do, methods=["POST"]),
         Mount("/ui/static", StaticFiles(directory=HERE / "static")),
     ]
 
 
-def _serve(page: Page, sessions: Sessions) -> Any:
+def _serve(page: Page) -> Any:
     async def serve(request: Request) -> Response:
         services = services_of(request)
         try:
-            principal, session = signed_in(request, sessions, services)
+            principal, session = await signed_in(request, services)
         except NotAuthenticated:
             return await _to_sign_in(request)
         visit = Visit(request, services, principal, request.query_params.get("workspace_id", "").strip() or None)
@@ -172,7 +182,7 @@ def _serve(page: Page, sessions: Sessions) -> Any:
             "asked": request.query_params,
             "as_of": None if page.timeless else visit.asked("as_of"),
             "view_seq": services.status.view_seq,
-            "at": session.within,
+            "at": partial(within, session),
             "link": _linker(session, visit.workspace),
             "error": error,
             "trace_id": trace_id_of(request),
@@ -213,7 +223,7 @@ def cell_text(value: Any) -> str:
 
 def _linker(session: Session, workspace: str | None) -> Any:
     def link(path: str, **query: object) -> str:
-        path = session.within(path)
+        path = within(session, path)
         named = {"workspace_id": workspace, **query}
         text = urlencode({name: str(value) for name, value in named.items() if value not in (None, "")})
         return f"{path}?{text}" if text else path
@@ -253,54 +263,122 @@ def _sign_in_form(
     return _page("login.html", status, next=following, rest=rest, error=error, trace_id=trace_id_of(request))
 
 
-async def sign_in(sessions: Sessions, request: Request) -> Response:
-    """Begin a session, if the token is valid."""
-    following = "/"
+async def sign_in(request: Request) -> Response:
+    """Begin a session, if the token is valid or the name has this password."""
+    following, services = "/", services_of(request)
+    accounts, password_seq = services.accounts, None
     try:
         form = await form_of(request)
         following = _local(form.get("next", "/"))
-        principal = services_of(request).tokens.authenticate(form.get("token", "").strip())
+        if name := form.get("name", "").strip():
+            principal, password_seq = await accounts.sign_in(name, form.get("password", ""))
+        else:
+            principal = services.tokens.authenticate(form.get("token", "").strip())
     except CrewJournalError as error:
-        if isinstance(error, NotAuthenticated):
-            sessions.failed()
-        return _sign_in_form(request, error.status, following, error=error)
-    session, session_id = sessions.begin(principal)
-    response = RedirectResponse(session.within(following), HTTPStatus.SEE_OTHER)
-    keep(response, session, session_id, secure=request.url.scheme == "https")
+        if isinstance(error, NotAuthenticated) and not name:
+            accounts.failures.admit()
+            accounts.failures.add()
+        response = _sign_in_form(request, error.status, following, error=error)
+        if isinstance(error, OverBudget):
+            response.headers["Retry-After"] = str(ceil(error.retry_after_s))
+        return response
+    return _begin(request, principal, password_seq, following)
+
+
+def _begin(request: Request, principal: Principal, password_seq: int | None, following: str) -> Response:
+    """Begin a session, and show a page in it."""
+    sessions = services_of(request).accounts.sessions
+    session, cookie = sessions.begin(principal, password_seq, request.headers.get("user-agent", ""))
+    response = RedirectResponse(within(session, following), HTTPStatus.SEE_OTHER)
+    keep(response, session, cookie, secure=request.url.scheme == "https")
     return response
 
 
-async def sign_out(sessions: Sessions, request: Request) -> Response:
+async def join_page(request: Request) -> Response:
+    """The form for the password of an invited person. To look at it does not use up the link."""
+    return await _join_form(request, HTTPStatus.OK)
+
+
+async def _join_form(request: Request, status: int, error: CrewJournalError | None = None) -> Response:
+    account = None
+    try:
+        account = await services_of(request).accounts.invited(request.path_params["secret"])
+    except CrewJournalError as caught:
+        status, error = caught.status, caught
+    return _page("join.html", status, account=account, error=error, least=LEAST_PASSWORD, trace_id=trace_id_of(request))
+
+
+async def join(request: Request) -> Response:
+    """Set the password of an invited person, and begin a session."""
+    try:
+        form = await form_of(request)
+        password = _repeated(form)
+        principal, password_seq = await services_of(request).accounts.join(request.path_params["secret"], password)
+    except CrewJournalError as error:
+        return await _join_form(request, error.status, error)
+    return _begin(request, principal, password_seq, "/")
+
+
+def _repeated(form: dict[str, str]) -> str:
+    """The new password of a form.
+
+    Raises:
+        InvalidQuery: If its repetition differs.
+    """
+    if (password := form.get("password", "")) != form.get("again", ""):
+        raise InvalidQuery("the two passwords differ", hint="type the same password twice", field="again")
+    return password
+
+
+async def change_password(request: Request) -> Response:
+    """Set another password; the other sessions of the person end, and this one begins again."""
+    services = services_of(request)
+    try:
+        principal, session = await signed_in(request, services)
+        form = await form_of(request)
+        check_code(form, session.code)
+        principal, password_seq = await services.accounts.change_password(
+            principal, form.get("former", ""), _repeated(form)
+        )
+    except CrewJournalError as error:
+        return _page("refused.html", error.status, error=error, trace_id=trace_id_of(request))
+    return _begin(request, principal, password_seq, SIGN_INS)
+
+
+async def sign_out(request: Request) -> Response:
     """End the session."""
+    services = services_of(request)
     response = RedirectResponse("/ui/login?ended=1", HTTPStatus.SEE_OTHER)
     try:
         form = await form_of(request)
-        _, session = signed_in(request, sessions, services_of(request))
+        _, session = await signed_in(request, services)
         check_code(form, session.code)
     except CrewJournalError:
         return response
-    sessions.end(session)
+    services.accounts.sessions.end(session)
     drop(response, session)
     return response
 
 
-async def do(sessions: Sessions, request: Request) -> Response:
+async def do(request: Request) -> Response:
     """Run the operation of a form, then show its page."""
     services = services_of(request)
     try:
-        principal, session = signed_in(request, sessions, services)
+        principal, session = await signed_in(request, services)
         form = await form_of(request)
         check_code(form, session.code)
-        back = session.within(_local(form.pop("back", "/")))
+        back = within(session, _local(form.pop("back", "/")))
         if (name := request.path_params["operation"]) in LONG:
             check_access(Access.NODE_OWNER, principal)
             long = services.operations
-            long.start(name, long.verify() if name == "verify" else long.rebuild(None, actor=principal.token_id))
+            long.start(name, long.verify() if name == "verify" else long.rebuild(None, actor=principal.actor))
             return RedirectResponse(back, HTTPStatus.SEE_OTHER)
         operation = FORMS.get(name)
         if operation is None:
             raise NotFound("no form asks for this", hint=f"there are {', '.join(sorted(FORMS))}")
         answer = await services.desk.run(operation, principal, _fields(operation, form))
+        if operation is INVITE_PERSON:
+            return _page("invited.html", HTTPStatus.OK, invited=answer, link=_link_of(request, answer.path), back=back)
         if operation.name in DOWNLOADED:
             attached = {"Content-Disposition": f'attachment; filename="{operation.name}.json"'}
             body = orjson.dumps(answer.model_dump(mode="json"), option=orjson.OPT_INDENT_2)
@@ -312,12 +390,16 @@ async def do(sessions: Sessions, request: Request) -> Response:
     return RedirectResponse(back, HTTPStatus.SEE_OTHER)
 
 
+def _link_of(request: Request, path: str) -> str:
+    return str(request.base_url).rstrip("/") + path
+
+
 def _fields(operation: Operation[Any, Any], form: dict[str, str]) -> dict[str, Any]:
     """The fields of a request; a field of several values has them separated by commas, or one a line."""
     kinds = readers(operation.request)
     fields: dict[str, Any] = {}
     for name, value in form.items():
-        if not value.strip():
+        if not value.strip() or (name == "workspace_id" and (name not in kinds or "all_workspaces" in form)):
             continue
         known = operation.request.model_fields.get(name)
         if known is not None and get_origin(known.annotation) is tuple:

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import httpx
 import pyarrow.parquet as pq
 import pytest
 from support.cli import Cli
 
 from crew_journal.schemas.core.subjects import JOURNAL_STREAM
 
+WORDS = "correct horse battery staple"
 ENTRIES = 2_500
 """More than a chunk of the broker's copy holds."""
 
@@ -25,6 +27,8 @@ def fill(cli: Cli, folder: Path) -> None:
     cli("import", str(source))
     cli("remember", "the spare key is under the third pot", "--agent", "ada", "-w", "acme")
     cli("token", "create", "--role", "ADMIN", "-w", "acme", "--label", "kept")
+    link = cli("invite", "maria", "-w", "acme").out.strip()
+    assert httpx.post(link, data={"password": WORDS, "again": WORDS}, trust_env=False).status_code == 303
 
 
 def entries(cli: Cli, last_seq: int) -> dict[str, list[Any]]:
@@ -71,9 +75,13 @@ def test_a_backup_of_a_running_journal_becomes_the_same_journal_elsewhere(tmp_pa
     done = other("restore", str(file), "--json").json
     assert (done["sha256"], done["last_seq"]) == (made["sha256"], made["last_seq"])
     assert done["recorded_at"] == made["last_seq"] + 1
-    with other.up():
+    with other.up() as restored:
         assert other("verify", "--json").json["equal"]
         assert entries(other, made["last_seq"]) == before
+        signed_in = httpx.post(
+            f"{restored.facts['http']}/ui/login", data={"name": "maria", "password": WORDS}, trust_env=False, timeout=60
+        )
+        assert signed_in.status_code == 303
         assert "third pot" in other("recall", "where is the spare key", "-w", "acme").out
         labels = [token["label"] for token in other("token", "list", "--json").json["tokens"]]
         assert labels == ["kept"]

@@ -98,4 +98,8 @@ async def test_a_person_signs_in_recalls_corrects_and_watches(driver: Path, axe:
     assert "equal a fresh rebuild" in seen["verified"]
     assert seen["wider_on_a_phone"] == []
     assert seen["barriers"] == []
+    assert (seen["joined_as"], seen["signed_in_as"]) == ("maria", "maria")
+    assert "has expired or was used" in seen["link_again"]
+    assert seen["forms_wider_on_a_phone"] == []
+    assert seen["barriers_of_forms"] == []
     assert seen["violations"] == [], "the content policy had to stop something"

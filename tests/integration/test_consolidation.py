@@ -356,6 +356,29 @@ async def test_rules_of_a_workspace_that_reviews_them_are_proposed_once(live: Me
     assert (counts["learned"], counts["proposed"], counts["confirmed"]) == (0, 0, 0), "it waits for its decision"
 
 
+async def test_rules_are_learned_from_conversations_only_where_a_workspace_allows_it(live: MemoryNode) -> None:
+    said = (
+        "The import of partner Osk fails because its token expired",
+        "Again: the import of partner Osk fails because its token expired",
+        "Import of partner Osk fails, because the token of Osk expired",
+    )
+    asides = ("I prefer tea because coffee keeps me awake", "Does the import fail because a token expired?")
+    for n, by in enumerate(("kim", "lou", "kim")):
+        day = live.now - timedelta(days=n)
+        for at, text in enumerate((said[n], *asides)):
+            kind = ("chat.user_message", "message.posted", "chat.agent_response")[at]
+            seq = await live.append(f"c{n}{at}", text, kind, by=by, received=day, ts=format_ts(day))
+    await live.caught_up(seq)
+    await started(live)
+    assert (await run(live))["counts"]["crews"] == 0
+    allowed = WorkspaceConfigured(settings={"learn_from_chats": True})
+    await live.caught_up((await live.journal.record(WORKSPACE, allowed, summary="chats")).seq)
+    assert (await run(live))["counts"]["learned"] == 1
+    [rule] = live.entries("rule.learned")
+    assert sorted(rule["evidence"]) == ["c00", "c10", "c20"]
+    assert rule["pattern"] == "The import of partner Osk fails because its token expired"
+
+
 async def test_ticks_that_come_at_once_learn_a_rule_once(live: MemoryNode) -> None:
     await plant(live)
     live.advance(minutes=20)

@@ -12,17 +12,19 @@ from support.running import running_node
 
 from crew_journal.schemas.core.errors import NotAuthenticated, OverBudget
 from crew_journal.schemas.core.principal import Principal, Role
+from crew_journal.services.access.accounts import (
+    FAILURES_A_MINUTE,
+    FAILURES_A_NAME,
+    LIFE_S,
+    NAME_S,
+    SESSIONS_PER_TOKEN,
+    Failures,
+    Session,
+    Sessions,
+)
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.runtime.node import Runtime
-from crew_journal.services.web.sessions import (
-    FAILURES_A_MINUTE,
-    FORMER_COOKIE,
-    LIFE_S,
-    PREFIX,
-    SESSIONS_PER_TOKEN,
-    Sessions,
-    without_place,
-)
+from crew_journal.services.web.sessions import FORMER_COOKIE, PREFIX, without_place
 
 OTHER_PORT = "http://127.0.0.1:4444"
 
@@ -141,57 +143,73 @@ async def test_wrong_tokens_are_refused_shortly_after_some_and_a_valid_one_signs
         assert (await http.post("/ui/login", data={"token": node.owner_token})).status_code == 303
 
 
-class Tokens:
-    """Tokens of which one may be revoked."""
+OWNER = Principal(token_id="owner", role=Role.OWNER, workspace_id=None)
+
+
+class Bearers:
+    """Knows the owner's token until it is revoked."""
 
     def __init__(self) -> None:
         self.revoked = False
 
-    def bearer(self, token_id: str) -> Principal:
+    async def of(self, session: Session) -> Principal:
         if self.revoked:
             raise NotAuthenticated("revoked")
-        return Principal(token_id=token_id, role=Role.OWNER, workspace_id=None)
+        return session.principal
 
 
-OWNER = Principal(token_id="owner", role=Role.OWNER, workspace_id=None)
-
-
-def test_a_session_ends_after_a_day_of_work_and_with_its_token_for_ever() -> None:
-    now, tokens = [0.0], Tokens()
+async def test_a_session_ends_after_a_day_of_work_and_with_its_token_for_ever() -> None:
+    now, bearers = [0.0], Bearers()
     sessions = Sessions(lambda: now[0])
     one, its_id = sessions.begin(OWNER)
     other, other_id = sessions.begin(OWNER)
-    assert sessions.find(one.place, its_id, tokens)[1] is one  # type: ignore[arg-type]
+    assert (await sessions.find(one.place, its_id, bearers.of))[1] is one
     with pytest.raises(NotAuthenticated):
-        sessions.find(one.place, other_id, tokens)  # type: ignore[arg-type]
-    tokens.revoked = True
+        await sessions.find(one.place, other_id, bearers.of)
+    bearers.revoked = True
     with pytest.raises(NotAuthenticated):
-        sessions.find(one.place, its_id, tokens)  # type: ignore[arg-type]
-    tokens.revoked = False
+        await sessions.find(one.place, its_id, bearers.of)
+    bearers.revoked = False
     with pytest.raises(NotAuthenticated):
-        sessions.find(one.place, its_id, tokens)  # type: ignore[arg-type]
+        await sessions.find(one.place, its_id, bearers.of)
     now[0] = LIFE_S
     with pytest.raises(NotAuthenticated):
-        sessions.find(other.place, other_id, tokens)  # type: ignore[arg-type]
+        await sessions.find(other.place, other_id, bearers.of)
     assert len(sessions) == 0
 
 
-def test_a_further_session_of_a_token_ends_its_oldest() -> None:
-    sessions, tokens = Sessions(), Tokens()
+async def test_a_further_session_of_a_token_ends_its_oldest() -> None:
+    sessions, bearers = Sessions(), Bearers()
     begun = [sessions.begin(OWNER) for _ in range(SESSIONS_PER_TOKEN + 1)]
     assert len(sessions) == SESSIONS_PER_TOKEN
     with pytest.raises(NotAuthenticated):
-        sessions.find(begun[0][0].place, begun[0][1], tokens)  # type: ignore[arg-type]
-    assert sessions.find(begun[-1][0].place, begun[-1][1], tokens)  # type: ignore[arg-type]
+        await sessions.find(begun[0][0].place, begun[0][1], bearers.of)
+    assert await sessions.find(begun[-1][0].place, begun[-1][1], bearers.of)
 
 
 def test_the_failures_of_a_minute_are_forgotten_after_it() -> None:
     now = [0.0]
-    sessions = Sessions(lambda: now[0])
+    failures = Failures(lambda: now[0])
     for _ in range(FAILURES_A_MINUTE):
-        sessions.failed()
+        failures.admit()
+        failures.add()
     with pytest.raises(OverBudget) as refused:
-        sessions.failed()
+        failures.admit()
     assert refused.value.retry_after_s == 60
     now[0] = 60.0
-    sessions.failed()
+    failures.admit()
+
+
+def test_ten_wrong_passwords_close_a_name_for_ten_minutes_and_no_other_name() -> None:
+    now = [0.0]
+    failures = Failures(lambda: now[0])
+    for _ in range(FAILURES_A_NAME):
+        failures.admit("maria")
+        failures.add("maria")
+        now[0] += 5
+    with pytest.raises(OverBudget) as refused:
+        failures.admit("maria")
+    assert refused.value.retry_after_s == NAME_S - 50
+    failures.admit("tom")
+    failures.clear("maria")
+    failures.admit("maria")

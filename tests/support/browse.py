@@ -39,7 +39,9 @@ PATHS = [
     "/ui/facts",
     "/ui/runs",
     "/ui/status",
+    "/ui/sign-ins",
 ]
+WORDS = "correct horse battery staple"
 
 
 def browse(url: str, token: str, folder: str) -> dict[str, object]:
@@ -53,7 +55,9 @@ def browse(url: str, token: str, folder: str) -> dict[str, object]:
         seen = seen_by(chrome, url, token)
         seen |= by_keyboard(chrome, url)
         axe = Path(folder) / "axe.min.js"
-        return seen | ({"barriers": barriers(chrome, url, axe.read_text())} if axe.exists() else {})
+        if axe.exists():
+            seen["barriers"] = barriers(chrome, url, axe.read_text())
+        return seen | by_name(chrome, url, axe.read_text() if axe.exists() else None)
     finally:
         chrome.quit()
 
@@ -64,8 +68,7 @@ def seen_by(chrome: webdriver.Chrome, url: str, token: str) -> dict[str, object]
     seen: dict[str, Any] = {}
     titles = []
     chrome.get(f"{url}/ui/recall?query=why+was+the+deploy+denied")
-    chrome.find_element(By.NAME, "token").send_keys(token)
-    chrome.find_element(By.CSS_SELECTOR, "main button").click()
+    chrome.find_element(By.NAME, "token").send_keys(token + Keys.ENTER)
     wait.until(lambda c: c.find_elements(By.CSS_SELECTOR, ".hits li"))
     titles.append(chrome.title)
     seen["recalled"] = [hit.text for hit in chrome.find_elements(By.CSS_SELECTOR, ".hits li > a")]
@@ -144,6 +147,47 @@ def by_keyboard(chrome: webdriver.Chrome, url: str) -> dict[str, Any]:
     return seen
 
 
+def by_name(chrome: webdriver.Chrome, url: str, axe: str | None) -> dict[str, Any]:
+    """Invite a person, open the link at the width of a phone, set a password, and sign in by name; by keyboard alone."""
+    wait = WebDriverWait(chrome, 60)
+    seen: dict[str, Any] = {"forms_wider_on_a_phone": [], "barriers_of_forms": []}
+
+    def look(what: str) -> None:
+        if chrome.execute_script("return document.documentElement.scrollWidth - window.innerWidth") > 0:
+            seen["forms_wider_on_a_phone"].append(what)
+        if axe is not None:
+            seen["barriers_of_forms"] += [f"{what}: {found}" for found in barriers_here(chrome, axe)]
+
+    chrome.set_window_size(390, 800)
+    chrome.get(f"{url}/ui/sign-ins")
+    press(chrome, 'form[action$="/do/invite_person"] input[name="person"]', "maria" + Keys.ENTER)
+    link = wait.until(lambda c: c.find_element(By.CSS_SELECTOR, "input[readonly]")).get_attribute("value")
+    look("invited")
+    chrome.get(url)
+    press(chrome, 'form[action$="/logout"] button')
+    wait.until(lambda c: c.find_elements(By.NAME, "token"))
+    look("sign in")
+    chrome.get(link)
+    look("link")
+    press(chrome, 'input[name="password"]', WORDS)
+    press(chrome, 'input[name="again"]', WORDS + Keys.ENTER)
+    wait.until(lambda c: c.find_elements(By.CSS_SELECTOR, ".who a"))
+    seen["joined_as"] = chrome.find_element(By.CSS_SELECTOR, ".who a").text
+    chrome.get(link)
+    seen["link_again"] = chrome.find_element(By.TAG_NAME, "main").text
+    chrome.get(url)
+    press(chrome, 'form[action$="/logout"] button')
+    wait.until(lambda c: c.find_elements(By.NAME, "name"))
+    press(chrome, 'input[name="name"]', "maria")
+    press(chrome, 'input[name="password"]', WORDS + Keys.ENTER)
+    wait.until(lambda c: c.find_elements(By.CSS_SELECTOR, ".who a"))
+    press(chrome, ".who a")
+    wait.until(lambda c: c.find_elements(By.CSS_SELECTOR, 'form[action$="/password"]'))
+    seen["signed_in_as"] = chrome.find_element(By.CSS_SELECTOR, ".who a").text
+    look("sign-ins of a person")
+    return seen
+
+
 def _verified(chrome: webdriver.Chrome) -> bool:
     """Whether the last verify found the views equal; starts one if none runs (an erasure may hold it up)."""
     text = chrome.page_source
@@ -176,12 +220,15 @@ def barriers(chrome: webdriver.Chrome, url: str, axe: str) -> list[str]:
     chrome.set_window_size(1_200, 800)
     for path in (*PATHS, "/ui/receipts", "/ui/entry/denied", "/ui/why/denied"):
         chrome.get(f"{url}{path}")
-        chrome.execute_script(axe)
-        run = "const done = arguments[0]; axe.run().then((r) => done(r.violations.map((v) => `${v.impact} ${v.id}`)))"
-        found += [
-            f"{path}: {one}" for one in chrome.execute_async_script(run) if one.startswith(("serious", "critical"))
-        ]
+        found += [f"{path}: {barrier}" for barrier in barriers_here(chrome, axe)]
     return found
+
+
+def barriers_here(chrome: webdriver.Chrome, axe: str) -> list[str]:
+    """What axe-core finds on the open page that is serious or critical."""
+    chrome.execute_script(axe)
+    run = "const done = arguments[0]; axe.run().then((r) => done(r.violations.map((v) => `${v.impact} ${v.id}`)))"
+    return [one for one in chrome.execute_async_script(run) if one.startswith(("serious", "critical"))]
 
 
 def keys(chrome: webdriver.Chrome, text: str) -> None:

@@ -11,6 +11,9 @@ from support.events import EPOCH_MS, control
 from support.memory_strategies import CONTROL_IDS, IDS, MEMORY
 
 from crew_journal.schemas.access.events import (
+    AccountInvited,
+    AccountPasswordSet,
+    AccountRemoved,
     AgentRegistered,
     CrewRegistered,
     TokenCreated,
@@ -84,6 +87,7 @@ _HEALTH = st.builds(
     counts=st.sampled_from([{}, {"indexed": 3, "embeddable": 9}]),
     model=st.sampled_from([None, "mini"]),
 )
+_ACCOUNTS = st.sampled_from(["p1", "p2"])
 _SCOPES = st.sampled_from([SequenceSet(), SequenceSet(sequences="2,4-6", ids=("e1", "e2"))])
 _CONTROLS = st.one_of(
     _TOKENS,
@@ -110,6 +114,18 @@ _CONTROLS = st.one_of(
         token_id=st.sampled_from(["k1", "k2", "k3"]),
         bcrypt=st.sampled_from([_BCRYPT + "a", _BCRYPT + "b"]),
     ),
+    st.builds(
+        AccountInvited,
+        account_id=_ACCOUNTS,
+        person=st.just("maria"),
+        role=st.sampled_from([Role.OWNER, Role.AGENT]),
+        workspace_id=st.sampled_from(["w1", "w2"]),
+        agent_id=st.sampled_from([None, "a1"]),
+        link_sha256=st.sampled_from(["0" * 64, "1" * 64]),
+        link_expires_at=st.just(datetime(2026, 12, 1, tzinfo=UTC)),
+    ),
+    st.builds(AccountPasswordSet, account_id=_ACCOUNTS, person=st.just("maria")),
+    st.builds(AccountRemoved, account_id=_ACCOUNTS, person=st.just("maria")),
     st.builds(TokenRevoked, token_id=st.sampled_from(["k1", "k2", "k3"])),
     st.builds(
         EmbeddingsActivated, model=st.sampled_from(["mini", "nomic"]), embedder=st.just("minilm"), dim=st.just(4)

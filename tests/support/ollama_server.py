@@ -20,7 +20,7 @@ import math
 import socket
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self
@@ -93,8 +93,8 @@ class OllamaServer:
     """Status and error text given to every request to a model instead of an answer."""
     retry_after: str | None = None
     """Sent with such answers."""
-    says: str = '{"contradicts": ["d1"]}'
-    """What its chat models answer, whatever they are asked."""
+    says: str | Callable[[str], str] = '{"contradicts": ["d1"]}'
+    """What its chat models answer, whatever they are asked, or depending on the question (the user's message)."""
     cut: bool = False
     """Whether its chat models say that the answer was cut off at the token limit."""
     biased: str | None = None
@@ -283,7 +283,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif state.answers is not None:
             self._answer(state.answers[0], {"error": state.answers[1]})
         else:
-            message = {"role": "assistant", "content": state.says}
+            asked = body["messages"][-1]["content"]
+            message = {"role": "assistant", "content": state.says if isinstance(state.says, str) else state.says(asked)}
             reason = "length" if state.cut else "stop"
             said: dict[str, Any] = {"model": body["model"], "message": message, "done": True, "done_reason": reason}
             said |= {"prompt_eval_count": 11, "eval_count": 7}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from Stemmer import Stemmer
 
-from crew_journal.consumers.learning.reactor import keys_by_word
 from crew_journal.schemas.core.principal import UNRECORDED
 from crew_journal.schemas.learning.agreement import (
     GAP,
@@ -16,6 +15,7 @@ from crew_journal.schemas.learning.agreement import (
     same_action,
     shared_wording,
 )
+from crew_journal.schemas.learning.consolidation import keys_by_word
 from crew_journal.schemas.text.analyzer import Analyzer
 
 KEYS = keys_by_word(Analyzer(Stemmer))

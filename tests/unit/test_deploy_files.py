@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import click
 import yaml  # type: ignore[import-untyped]  # the package ships no types
+from support.monitoring import METRIC, expressions
 
 from crew_journal.schemas.settings import Settings
 from crew_journal.services.cli.main import app
@@ -15,7 +15,6 @@ from crew_journal.services.operate import status
 
 PROJECT = Path(__file__).parents[2]
 DEPLOY = PROJECT / "deploy"
-METRIC = re.compile(r"crew_journal_\w+")
 SUFFIXES = re.compile(r"_(bucket|total)$")
 
 
@@ -30,9 +29,7 @@ def test_board_and_alerts_ask_only_for_figures_that_the_service_has() -> None:
     sources = [PROJECT / "services/operate/status.py", PROJECT / "services/http/routes_status.py"]
     known = {name for source in sources for name in METRIC.findall(source.read_text())}
     known |= {f"crew_journal_{name}" for name in status._GAUGES}
-    alerts = yaml.safe_load((DEPLOY / "monitoring/alerts.yaml").read_text())["groups"][0]["rules"]
-    board = json.loads((DEPLOY / "monitoring/board.json").read_text())["panels"]
-    asked = [rule["expr"] for rule in alerts] + [target["expr"] for panel in board for target in panel["targets"]]
+    asked = expressions()
     assert len(asked) >= 15
     assert {SUFFIXES.sub("", name) for expr in asked for name in METRIC.findall(expr)} <= known
 

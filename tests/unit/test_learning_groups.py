@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from support.planted import planted
@@ -69,6 +70,59 @@ def test_numbers_and_names_that_differ_drop_out_of_the_wording() -> None:
     )
     [group] = groups(*(said(n, text, remedy) for n, text in enumerate(texts)))
     assert group.pattern == "Load of … rejected … rows: column price is text"
+
+
+REMEDY = "Empty the cold store before noon"
+"""An action of which the tests of wordings need two."""
+
+
+@pytest.mark.parametrize(
+    ("texts", "pattern"),
+    [
+        (("Steamer tripped with error E14 at 03:40", "Steamer tripped with error E14 at 04:10"),
+         "Steamer tripped with error E14"),
+        (
+            ("File of Kordex arrived at 06:48, 48 minutes late", "File of Kordex arrived at 07:05, 65 minutes late"),
+            "File of Kordex arrived, … minutes late",
+        ),
+        (
+            ("Plate has a blue stripe after the dog", "Plate has a blue stripe after the cat"),
+            "Plate has a blue stripe",
+        ),
+        (
+            ("The cold store door was open, a driver forgot it", "Open again: the door of the cold store, nobody shut it"),
+            "The cold store door was open",
+        ),
+        (
+            ("We closed the deck because of the west wind and left lorries", "West wind, deck closed, lorries stay"),
+            "We closed the deck because of the west wind",
+        ),
+        (
+            ("The page of the sale froze for bookings", "Bookings on the sale page stopped responding"),
+            REMEDY,
+        ),
+    ],
+)  # fmt: skip
+def test_a_pattern_has_complete_clauses_or_is_the_remedy(texts: tuple[str, ...], pattern: str) -> None:
+    [group] = groups(*(said(n, text, REMEDY) for n, text in enumerate(texts)))
+    assert group.pattern == pattern
+
+
+def test_an_entry_about_another_case_in_the_same_words_is_no_evidence() -> None:
+    over = [said(n, f"Build {n} is {n + 9} MB over the limit after voice files were added") for n in range(4)]
+    under = said(4, "Build 77 is 9 MB under the limit after old voice files were removed")
+    remedied = said(5, "Build 80 is 12 MB over the limit, someone added voice files", "Encode voice files as Opus")
+    again = said(6, "Build 81 is 7 MB over the limit after voice files were added", "Encode voice files as Opus")
+    [group] = groups(*over, under, remedied, again)
+    assert set(group.evidence) == {"e0", "e1", "e2", "e3", "e5", "e6"}
+
+
+def test_one_publisher_cannot_make_the_entries_of_others_another_case() -> None:
+    text = "The quota of the staging cluster is used up"
+    honest = [said(0, f"{text}, refused", REMEDY), said(1, f"{text}, rejected", REMEDY)]
+    flood = [replace(said(n, f"{text} and Mallory pays"), publisher="agent:mallory") for n in range(2, 10)]
+    [group] = groups(*honest, *flood)
+    assert {"e0", "e1"} <= set(group.evidence)
 
 
 def test_a_wording_keeps_the_negation_of_its_members() -> None:

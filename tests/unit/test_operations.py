@@ -152,6 +152,7 @@ def app_with(desk: Desk) -> App:
         tail=absent,
         desk=desk,
         tokens=cast(Any, Tokens()),
+        accounts=absent,
         status=absent,
         operations=absent,
         models=absent,

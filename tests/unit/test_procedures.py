@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from Stemmer import Stemmer
 
-from crew_journal.consumers.learning.reactor import keys_by_word
+from crew_journal.schemas.learning.consolidation import keys_by_word
 from crew_journal.schemas.learning.procedures import RunOfSteps, is_known, procedures_in
 from crew_journal.schemas.text.analyzer import Analyzer
 

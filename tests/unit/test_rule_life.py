@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 
 import pytest
 
-from crew_journal.consumers.learning.reactor import ended_of, learned_of, recurring_groups, retirement_of
-from crew_journal.consumers.learning.reads import KnownRule, LearningEntry, Search
+from crew_journal.consumers.learning.prompt import ProposedRules
+from crew_journal.consumers.learning.reactor import (
+    NewRules,
+    ended_of,
+    learned_of,
+    proposed_groups,
+    recurring_groups,
+    retirement_of,
+    texts_of,
+    worded_groups,
+)
+from crew_journal.consumers.learning.reads import KnownRule, LearningEntry, Search, normalised_rows
 from crew_journal.consumers.reacting.sweeping import Tick
 from crew_journal.schemas.core.timestamps import DAY_MS
 from crew_journal.schemas.learning.consolidation import RuleEffect, expires_ms, is_harm, is_unhelpful, state_of
+from crew_journal.schemas.learning.events import RuleChanged
 
 FIRST_DAY = 20_000
 TEXT = "The queue of the importer is stuck because the worker lost its lease"
@@ -121,6 +133,86 @@ def test_another_remedy_is_learned_after_the_first_was_contradicted() -> None:
     assert (found.rules, found.changes) == ({}, ())
 
 
+def after(rule: KnownRule, day: int, change: RuleChanged) -> KnownRule:
+    """The rule as the views hold it after a change that was recorded on a day."""
+    return replace(
+        rule,
+        state=change.state,
+        changed_ms=at_day(day).due_ms,
+        last_seq=at_day(day).seq,
+        runs=2,
+        evidence=change.evidence,
+        publishers=change.publishers,
+        days=change.days,
+        seen_ms=change.seen_ms,
+    )
+
+
+def test_a_rule_goes_through_every_state_within_half_a_year() -> None:
+    history: list[LearningEntry] = []
+
+    def run(day: int, known: KnownRule, *new: LearningEntry) -> tuple[NewRules, list[RuleChanged]]:
+        """A consolidation of the entries of the last 30 days, as the reactor makes it."""
+        history.extend(replace(one, seq=at_day(day).seq - 1) for one in new)
+        read = [one for one in history if one.received_ms > at_day(day - 30).due_ms]
+        found = learned_of("core", at_day(day), recurring_groups(read), read, [known], None, reviewed=False)
+        confirmed = {change.rule_id: change for change in found.changes}
+        return found, [*found.changes, *ended_of(at_day(day), [known], read, (), confirmed)]
+
+    alone = [said(0, "agent:ada", FIX), said(2, "agent:ada", FIX)]
+    [proposal] = learned_of(
+        "core", at_day(3), recurring_groups(alone), alone, (), None, reviewed=False
+    ).proposals.values()
+    waiting = replace(
+        learned(),
+        rule_id="d_0",
+        evidence=proposal.evidence,
+        publishers=proposal.publishers,
+        days=2,
+        runs=0,
+        is_pending=True,
+    )
+    history += alone
+    found, _ = run(5, waiting, said(4, "agent:bo", FIX))
+    [rule] = found.rules.values()
+    assert rule.settles == "d_0", "proposed, then learned"
+    known = replace(learned(), evidence=rule.evidence, publishers=rule.publishers, days=rule.days)
+    seen = []
+    for day, new in (
+        (21, [said(20, "agent:cy", FIX)]),
+        (31, [said(30, "agent:di", WRONG)]),
+        (41, [said(40, "agent:cy", FIX)]),
+        (43, [said(42, "agent:ada", FIX)]),
+        (150, []),
+        (161, [said(159, "agent:ada", FIX), said(160, "agent:bo", FIX)]),
+        (171, [said(169, "agent:di", WRONG), said(170, "agent:ed", WRONG)]),
+    ):
+        found, changes = run(day, known, *new)
+        assert found.rules == {}, day
+        seen += [(day, change.state) for change in changes]
+        for change in changes:
+            known = after(known, day, change)
+    assert [state for _, state in seen] == [
+        "confirmed", "disputed", "disputed", "disputed", "confirmed", "expired", "confirmed", "contradicted",
+    ], seen  # fmt: skip
+    found, _ = run(180, known, said(178, "agent:ada", RIGHT), said(179, "agent:bo", RIGHT))
+    [replacing] = found.rules.values()
+    assert "raise the memory limit" in replacing.action, "another remedy replaces it"
+
+
+@pytest.mark.parametrize("same_as", ["d_1", ""])
+def test_a_rule_that_a_model_words_again_confirms_the_known_one(same_as: str) -> None:
+    again = [said(20, "agent:cy"), said(21, "agent:ada")]
+    words = {"pattern": "Importer idle: no lease", "action": "Give the worker more time", "confidence": 0.9}
+    answer = ProposedRules.model_validate({"rules": [words | {"evidence": ["e1", "e2"], "same_as": same_as}]})
+    near = normalised_rows([struct.pack("<2f", 1.0, 0.1 * n) for n in range(2)])
+    groups = worded_groups(answer, again, [learned()], near, near)
+    assert texts_of(answer, again, [learned()])[1] == f"{learned().pattern} {FIX}"
+    found = learned_of("core", at_day(22), groups, again, [learned()], "good", reviewed=False)
+    assert (found.rules, found.proposals) == ({}, {})
+    assert [(change.rule_id, change.state, change.days) for change in found.changes] == [("d_1", "confirmed", 5)]
+
+
 def test_the_time_to_expire_follows_the_period_within_bounds() -> None:
     day = DAY_MS
     assert expires_ms(0, 10 * day, 11, 0) == 70 * day, "daily: two months"
@@ -202,3 +294,12 @@ def test_failed_runs_negative_feedback_and_corrections_that_name_a_rule_are_harm
     how: str, kind: str, payload: dict[str, object], *, harm: bool
 ) -> None:
     assert is_harm(how, kind, payload) is harm
+
+
+def test_a_made_up_rule_does_not_count_however_near_its_vector_is() -> None:
+    entries = [said(day, by, FIX) for day, by in ((0, "agent:ada"), (2, "agent:bo"))]
+    words = {"action": "", "evidence": ["e1", "e2"], "confidence": 0.99}
+    made_up = ProposedRules.model_validate({"rules": [words | {"pattern": "The moon is made of cheese"}]})
+    assert proposed_groups(made_up, entries, [[0.9, 0.9]]) == []
+    free = ProposedRules.model_validate({"rules": [words | {"pattern": "An importer cannot go on without a lease"}]})
+    assert len(proposed_groups(free, entries, [[0.9, 0.9]])) == 1

@@ -39,6 +39,7 @@ BENCHES: Final = (
     "hook",
     "corrections",
     "forgetting",
+    "pages",
 )
 ALONE: Final = ("peers",)
 """Not part of ``all``: it installs other packages."""

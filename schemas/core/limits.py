@@ -27,5 +27,9 @@ RECALL_K_DEFAULT: Final = 5
 RECALL_K_MAX: Final = 50
 COLLECTED_MOST: Final = 130
 RECALL_QUERY_MAX_CHARS: Final = 4_000
+RENDER_CHARS_DEFAULT: Final = 2_000
+"""Default budget of a recall's block, in characters (contract §8)."""
+RENDER_CHARS_MAX: Final = 100_000
+"""Largest budget: 50 hits with summaries of 2,000 characters. A larger one is reduced to it."""
 TAIL_SEED: Final = 50
 TAIL_REPLAY_MAX: Final = 500

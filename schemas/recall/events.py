@@ -104,6 +104,7 @@ class AskedRecall(BaseModel):
         walk_depth: As the request named it.
         collect: Whether the hits were collected for lists and totals.
         max_tokens: Of the collected hits.
+        crew_only: Whether the agent's own entries were searched only if they were of the crew.
     """
 
     model_config = STORED
@@ -117,6 +118,7 @@ class AskedRecall(BaseModel):
     walk_depth: int | None = Field(default=None, exclude_if=_is_none)
     collect: bool = Field(default=False, exclude_if=_is_false)
     max_tokens: int | None = Field(default=None, exclude_if=_is_none)
+    crew_only: bool = Field(default=False, exclude_if=_is_false)
 
 
 class MemorySearched(ControlPayload):

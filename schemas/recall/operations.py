@@ -12,7 +12,14 @@ from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from ..access.tables import NUDGES_PROJECTION
 from ..core.entry import Id
-from ..core.limits import COLLECTED_MOST, RECALL_K_DEFAULT, RECALL_K_MAX, RECALL_QUERY_MAX_CHARS
+from ..core.limits import (
+    COLLECTED_MOST,
+    RECALL_K_DEFAULT,
+    RECALL_K_MAX,
+    RECALL_QUERY_MAX_CHARS,
+    RENDER_CHARS_DEFAULT,
+    RENDER_CHARS_MAX,
+)
 from ..core.operation import Access, Answer, AsOf, Effect, MinSeq, Operation, Request, Workspace
 from ..core.timestamps import parse_ts, to_ms
 from ..entries.tables import ENTRIES_PROJECTION
@@ -20,7 +27,6 @@ from ..standing.operations import Standing
 from ..texts import TEXT_KINDS
 from .events import HIT_ID_CHARS
 from .evidence import ConfidenceWord, confidence_word
-from .render import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 
 LEXICAL_ONLY: Final = "lexical-only"
 NO_VECTORS: Final = "no-vectors"
@@ -88,6 +94,9 @@ class RecallRequest(Request):
     )
     agent_id: Id | None = Field(default=None, description="The agent whose entries are searched; for OWNER and ADMIN.")
     crew_id: Id | None = Field(default=None, description="The crew whose entries are searched; for OWNER and ADMIN.")
+    crew_only: bool = Field(
+        default=False, description="Whether the agent's own entries are searched only if they are of the crew."
+    )
     recipe: str | None = Field(
         default=None,
         description="conversational (default where turns of conversation are in scope), conversational-static, "

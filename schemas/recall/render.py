@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..core.limits import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 from ..prompt.assembler import (
     NOTICE,
     REDACTED,
@@ -32,11 +33,6 @@ from ..prompt.assembler import (
 )
 from ..text.injection import InjectionFinding
 from .evidence import confidence_word
-
-RENDER_CHARS_DEFAULT: Final = 2_000
-"""Default budget in characters (contract §8)."""
-RENDER_CHARS_MAX: Final = 100_000
-"""Largest budget: 50 hits with summaries of 2,000 characters. A larger one is reduced to it."""
 
 TAG: Final = "recalled-memory"
 PREAMBLE: Final = (

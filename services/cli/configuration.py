@@ -20,6 +20,7 @@ from ..client.find import (
     CONFIG_VARIABLE,
     CONTEXT_VARIABLE,
     DATA_DIR_VARIABLE,
+    TOKEN_VARIABLE,
     URL_VARIABLE,
     config_file,
     read_config,
@@ -116,9 +117,16 @@ def _toml(value: Any) -> str:
 
 @contextmanager
 def configured(arguments: Sequence[str]) -> Iterator[None]:
-    """Add the file's settings to the environment while a command runs."""
+    """Add the file's settings to the environment while a command runs.
+
+    A data directory that the command names counts before the address in the environment, which is left out with its token.
+    """
     added = _additions(arguments)
-    former = {name: os.environ[name] for name in added if name in os.environ}
+    names_folder = DATA_DIR_VARIABLE in added if _value_of(_JOURNAL_OPTION, arguments) else _names_folder(arguments)
+    left_out = {URL_VARIABLE, TOKEN_VARIABLE} - set(added) if names_folder and URL_VARIABLE in os.environ else set()
+    former = {name: os.environ[name] for name in (*added, *left_out) if name in os.environ}
+    for name in left_out:
+        os.environ.pop(name, None)
     os.environ.update(added)
     try:
         yield
@@ -127,6 +135,10 @@ def configured(arguments: Sequence[str]) -> Iterator[None]:
         for name in added:
             os.environ.pop(name, None)
         os.environ.update(former)
+
+
+def _names_folder(arguments: Sequence[str]) -> bool:
+    return _value_of("--data-dir", arguments) is not None and _value_of("--url", arguments) is None
 
 
 def _additions(arguments: Sequence[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import click
 
 from ...schemas.core.errors import InvalidQuery, Unavailable
+from ..printable import safe
 from .commands import Argument, Option
 from .connection import client
 from .options import Json, Where, Workspace
@@ -96,9 +97,9 @@ def forget(
 def _traces(found: Mapping[str, Any]) -> None:
     print_pairs((*found["files"].items(), *found["views"].items()))
     if not found["files"] and not found["views"]:
-        say("not found in any file or view of the node")
+        print("not found in any file or view of the node")
     models = ", ".join(found["models"])
-    say(f"compared vectors of: {models}" if models else "no vectors were compared: no embedding model answers")
+    print(f"compared vectors of: {models}" if models else "no vectors were compared: no embedding model answers")
 
 
 def _planned(answer: Mapping[str, Any]) -> None:
@@ -106,16 +107,16 @@ def _planned(answer: Mapping[str, Any]) -> None:
         [("messages", answer["messages"]), *((f"  {name}", count) for name, count in answer["by_type"].items())]
     )
     for title, counts in (("by family", answer["by_family"]), ("by store", answer["stores"])):
-        say(title)
+        print(title)
         print_pairs((f"  {name}", count) for name, count in counts.items())
-    say("for example")
+    print("for example")
     for example in answer["examples"]:
         stays = f"  ({example['remaining_sources']} other sources stay)" if example["remaining_sources"] else ""
-        say(f"  {example['seq']:>8}  {example['what']}  {example['id'] or ''}{stays}")
+        print(safe(f"  {example['seq']:>8}  {example['what']}  {example['id'] or ''}{stays}"))
     for kind, by in answer["recomputed"].items():
-        say(f"recomputed from the sources that stay: {kind}, by {by}")
+        print(f"recomputed from the sources that stay: {kind}, by {by}")
     _not_proven(answer)
-    say("nothing was changed; add --yes to erase")
+    print("nothing was changed; add --yes to erase")
 
 
 def _receipt(erasure: Mapping[str, Any]) -> None:
@@ -126,6 +127,6 @@ def _receipt(erasure: Mapping[str, Any]) -> None:
 
 
 def _not_proven(answer: Mapping[str, Any]) -> None:
-    say("not reached by an erasure:")
+    print("not reached by an erasure:")
     for what in answer["not_proven"]:
-        say(f"  - {what}")
+        print(f"  - {what}")

@@ -45,7 +45,12 @@ class Filters:
     data_subject_id: Annotated[str | None, Option("--data-subject", help="Personal data of this person.")] = None
     run_id: Annotated[str | None, Option("--run", help="trace_id, actor_id or payload.run_id is this.")] = None
     types: Annotated[
-        Texts, Option("--type", "-t", help="Any of these entry types (repeatable); if absent, all but memory.searched.")
+        Texts,
+        Option(
+            "--type",
+            "-t",
+            help="Any of these entry types (repeatable); if absent, all but memory.searched and memory.given.",
+        ),
     ] = None
     exclude_types: Annotated[Texts, Option("--exclude-type", help="None of these types (repeatable).")] = None
     severities: Annotated[Texts, Option("--severity", help="Any of these severities (repeatable).")] = None
@@ -277,11 +282,15 @@ def _option_of(name: str) -> str:
 PAGE: Final = 500
 """Entries of one request."""
 LOG_SUFFIX: Final = ".log.jsonl"
+OMP_SUFFIX: Final = ".omp.json"
 
 
 def export(
     target: Annotated[str, Argument(metavar="DIR", help="Directory of the files; made if needed.")],
-    format_: Annotated[Literal["jsonl", "parquet"], Option("--format", help="jsonl or parquet.")] = "jsonl",
+    format_: Annotated[
+        Literal["jsonl", "parquet", "omp"],
+        Option("--format", help="jsonl, parquet, or omp: an exchange of the Open Memory Protocol."),
+    ] = "jsonl",
     archive: Annotated[bool, Option("--archive", help="Include archived entries.")] = False,
     proofs: Annotated[
         bool,
@@ -326,6 +335,11 @@ def export(
     with client(where) as journal:
         if subject is not None:
             exported = plain(journal.export_person(reason, subject, workspace_id=workspace))
+            if not any(exported[name] for name in ("messages", "given", "consent", "model", "cards")):
+                raise NotFound(
+                    f"the journal has nothing of {subject}, so no file was written",
+                    hint="check the name: `operator list` shows people, `list --data-subject NAME` what bears theirs",
+                )
             show(_write_person(folder, exported), json_output, _print_person)
             return
         names = [workspace] if workspace else [workspace.workspace_id for workspace in journal.workspaces().workspaces]
@@ -333,7 +347,8 @@ def export(
         if proofs:
             made = [_export_log(journal, name, folder / f"{name}{LOG_SUFFIX}") for name in names]
         else:
-            made = [_export(journal, name, folder / f"{name}.{format_}", archive) for name in names]
+            suffix = OMP_SUFFIX if format_ == "omp" else f".{format_}"
+            made = [_export(journal, name, folder / f"{name}{suffix}", archive) for name in names]
     show({"files": made}, json_output, _print)
 
 
@@ -405,7 +420,13 @@ def _export(journal: CrewJournal, workspace: str, path: Path, archive: bool) -> 
     try:
         with tempfile.TemporaryFile() as kept:
             entries = _in_order(kept, _fetch(journal, workspace, kept, archive))
-            count = _write_parquet(draft, entries) if path.suffix == ".parquet" else _write_jsonl(draft, entries)
+            if path.name.endswith(OMP_SUFFIX):
+                from .importing.sources.open_memory import write_omp
+
+                with draft.open("w", encoding="utf-8") as file:
+                    count = write_omp(file, entries, workspace)
+            else:
+                count = _write_parquet(draft, entries) if path.suffix == ".parquet" else _write_jsonl(draft, entries)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

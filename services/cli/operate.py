@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 Report = Mapping[str, Any]
 _NAMED: Final = 3
 """Views that are named; of more, the number."""
+_AT_REST: Final = "running, 0 to do"
 _SWEEPS: Final = 10
 """Sweeps that are shown: more than one workspace has."""
 
@@ -76,8 +77,14 @@ def status_lines(report: Report) -> Iterator[tuple[str, str]]:
     if vectors := report.get("embeddings"):
         refused = f"; {vectors['refused']:,} refused" if vectors.get("refused") else ""
         yield "vectors", f"{vectors['count']:,} of {vectors['embeddable']:,} entries that need one{refused}"
+    at_rest = 0
     for reactor in report.get("reactors") or ():
-        yield reactor["name"], _state(reactor, _reactor(reactor))
+        text = _state(reactor, _reactor(reactor))
+        at_rest += text == _AT_REST
+        if text != _AT_REST:
+            yield reactor["name"], text
+    if at_rest:
+        yield "reactors", f"{at_rest:,} running with nothing to do"
     yield from _sweeps((report.get("memory") or {}).get("sweeps") or ())
     if hot := report.get("hot_index"):
         memory = f"{size_text(hot['bytes'])} of {size_text(hot['budget_bytes'])}"

@@ -157,6 +157,7 @@ class Operations:
         scope: Literal["own", "crew_shared", "workspace"] | None = None,
         agent_id: str | None = None,
         crew_id: str | None = None,
+        crew_only: bool = False,
         recipe: str | None = None,
         walk_depth: int | None = None,
         mode: Literal["search", "inject"] = "search",
@@ -182,6 +183,7 @@ class Operations:
                 own restricts documents, drawers and facts to those of the agent, too.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
+            crew_only: Whether the agent's own entries are searched only if they are of the crew.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
@@ -215,6 +217,7 @@ class Operations:
         scope: Literal["own", "crew_shared", "workspace"] | None = None,
         agent_id: str | None = None,
         crew_id: str | None = None,
+        crew_only: bool = False,
         recipe: str | None = None,
         walk_depth: int | None = None,
         mode: Literal["search", "inject"] = "inject",
@@ -240,6 +243,7 @@ class Operations:
                 own restricts documents, drawers and facts to those of the agent, too.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
+            crew_only: Whether the agent's own entries are searched only if they are of the crew.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if
@@ -273,6 +277,7 @@ class Operations:
         scope: Literal["own", "crew_shared", "workspace"] | None = None,
         agent_id: str | None = None,
         crew_id: str | None = None,
+        crew_only: bool = False,
         recipe: str | None = None,
         walk_depth: int | None = None,
         mode: Literal["search", "inject"] = "search",
@@ -297,6 +302,7 @@ class Operations:
                 own restricts documents, drawers and facts to those of the agent, too.
             agent_id: The agent whose entries are searched; for OWNER and ADMIN.
             crew_id: The crew whose entries are searched; for OWNER and ADMIN.
+            crew_only: Whether the agent's own entries are searched only if they are of the crew.
             recipe: conversational (default where turns of conversation are in scope), conversational-static,
                 robust (default elsewhere), rrf, dense or lexical.
             walk_depth: 1 appends up to k entries that are similar to the hits, 0 none; the agent's default if

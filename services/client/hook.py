@@ -161,7 +161,7 @@ class _Service:
         if not prompt.strip():
             return ""
         body = {"query": prompt, "mode": "inject", "max_chars": RECALL_CHARS, "agent_id": self._project.agent}
-        body |= {"crew_id": self._project.crew, "scope": "crew_shared"}
+        body |= {"crew_id": self._project.crew, "scope": "crew_shared", "crew_only": True}
         return str(self._ask("POST", "/v1/recall/render", self._in_workspace(body)).get("text", ""))
 
     def publish(self, entries: list[dict[str, Any]]) -> None:

@@ -26,6 +26,7 @@ from ...schemas.core.principal import Principal, Role
 from ...schemas.core.subjects import is_entry_type
 from ...schemas.core.timestamps import parse_ts, to_ms
 from ...schemas.entries.tables import POSTINGS, POSTINGS_TAIL
+from ...schemas.lineage.events import MemoryGiven
 from ...schemas.recall.events import MemorySearched
 from ...schemas.text.analyzer import MAX_TOKENS, Analyzer, fold, indexed_text, strings_in
 
@@ -384,7 +385,7 @@ FILTER_PARAMETERS: Final[dict[str, str]] = {
     "data_subject_id": "Entries that hold personal data of this person.",
     "run_id": "Entries whose trace_id, actor_id or payload.run_id is this.",
     "types": "Entries of any of these types; drawer.* is every type that begins with drawer. If absent, all but records of "
-    "recalls (memory.searched).",
+    "recalls and of texts given for prompts (memory.searched, memory.given).",
     "entry_type": "The same as types.",
     "exclude_types": "Entries of none of these types.",
     "severities": "Entries of any of these severities: info, notice, warn, error.",
@@ -422,7 +423,7 @@ def parse_filters(params: Iterable[tuple[str, str]]) -> EntryFilters:
     if not lists[
         "types"
     ]:  # records of recalls are left out, because a journal that is searched often consists mostly of them
-        lists["exclude_types"] += (MemorySearched.ENTRY_TYPE,)
+        lists["exclude_types"] += (MemorySearched.ENTRY_TYPE, MemoryGiven.ENTRY_TYPE)
     return EntryFilters(
         **lists,
         mission_id=_id("mission_id", singles["mission_id"]) if "mission_id" in singles else None,

@@ -39,13 +39,19 @@ class Among(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecallScope:
-    """A scope with the ids it needs; ``current`` leaves out entries that do not count any more."""
+    """A scope with the ids it needs.
+
+    Attributes:
+        current: Entries that do not count any more are left out.
+        crew_only: Entries of other crews, and of none, are left out, the agent's own included.
+    """
 
     kind: ScopeKind
     agent_id: str | None = None
     crew_id: str | None = None
     current: bool = False
     among: Among = Among.ALL
+    crew_only: bool = False
 
 
 def resolve_scope(
@@ -55,6 +61,7 @@ def resolve_scope(
     crew_id: str | None = None,
     *,
     current: bool = False,
+    crew_only: bool = False,
 ) -> RecallScope:
     """The scope of a request.
 
@@ -64,7 +71,7 @@ def resolve_scope(
 
     Raises:
         NotAllowed: The role does not permit this scope, or the request names another agent or crew than the token's.
-        InvalidQuery: The scope needs an agent or a crew, and none is given, or takes none.
+        InvalidQuery: The scope or ``crew_only`` needs an agent or a crew, and none is given, or takes none.
     """
     if principal.role.administers:
         agent, crew = agent_id or principal.agent_id, crew_id or principal.crew_id
@@ -82,19 +89,23 @@ def resolve_scope(
                 hint="leave scope out, or use a token of role LEAD for crew_shared, ADMIN or OWNER for workspace",
                 field="scope",
             )
+    if crew_only and not crew:
+        raise InvalidQuery("crew_only needs a crew_id", hint="name the crew in crew_id", field="crew_id")
     if kind is ScopeKind.WORKSPACE:
         if field := "agent_id" if agent_id else "crew_id" if crew_id else None:
             raise InvalidQuery(
                 f"scope workspace takes no {field}", hint=f"leave {field} out, or choose another scope", field=field
             )
+        if crew_only:
+            raise InvalidQuery("scope workspace takes no crew_only", hint="leave crew_only out", field="crew_only")
         return RecallScope(kind, current=current)
     if kind is ScopeKind.OWN:
         if not agent:
             raise InvalidQuery("scope own needs an agent_id", hint="name the agent in agent_id", field="agent_id")
-        return RecallScope(kind, agent, crew, current)
+        return RecallScope(kind, agent, crew, current, crew_only=crew_only)
     if not crew:
         raise InvalidQuery("scope crew_shared needs a crew_id", hint="name the crew in crew_id", field="crew_id")
-    return RecallScope(kind, agent, crew, current)
+    return RecallScope(kind, agent, crew, current, crew_only=crew_only)
 
 
 def _refuse_other(field: str, named: str | None, bound: str | None) -> None:
@@ -123,6 +134,8 @@ def _kind_mask(scope: RecallScope, documents: EntryColumns, first: int, end: int
         return np.ones(end - first, bool)
     own = _equals(documents.agent[first:end], documents.agents.find(scope.agent_id) if scope.agent_id else ABSENT)
     crew = _equals(documents.crew[first:end], documents.crews.find(scope.crew_id) if scope.crew_id else ABSENT)
+    if scope.crew_only:
+        own &= crew
     flags = documents.flags[first:end]
     valued = (flags & LEARNED) != 0
     if scope.kind is ScopeKind.CREW_SHARED:

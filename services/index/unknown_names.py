@@ -1,7 +1,8 @@
 """Whether the workspace, agent or crew that a caller names exists.
 
 Why: a misspelt name has no entries, and an empty answer would look like one that has none.
-Invariant: only a name that no entry, registration or token has is refused, and the error lists the names that there are.
+Invariant: only a name that no entry, registration or token has is refused, and the error lists the names that there are. An
+agent without an entry is answered from a crew that exists: its first session has recorded nothing yet.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ...schemas.entries.tables import ENTRIES
 from ...schemas.recall.operations import RecallRequest
 from .arrays import ABSENT
 from .entry_index import HotIndex
+from .scope import ScopeKind
 
 NAMES_LISTED: Final = 20
 """Names in an error message."""
@@ -78,10 +80,11 @@ async def refuse_unknown(views: ViewReader, principal: Principal, request: Recal
         return  # may name only the agent and crew of the token
     documents = index.documents
     workspace = request.workspace_id if principal.workspace_id is None else None
+    reads_crew = request.crew_id is not None and request.scope in (None, ScopeKind.CREW_SHARED)
     for field, named, exists in (
         ("workspace_id", workspace, len(index) > 0 or workspace == DEFAULT_WORKSPACE),
-        ("agent_id", request.agent_id, documents.agents.find(request.agent_id or "") != ABSENT),
         ("crew_id", request.crew_id, documents.crews.find(request.crew_id or "") != ABSENT),
+        ("agent_id", request.agent_id, reads_crew or documents.agents.find(request.agent_id or "") != ABSENT),
     ):
         if named and not exists:
             await refuse_unknown_name(views, field, named, index.workspace_id)

@@ -92,6 +92,7 @@ class PastRecall:
             asked_at=asked.asked_at,
             collect=asked.collect,
             max_tokens=asked.max_tokens,
+            crew_only=asked.crew_only,
             kinds=asked.kinds,
             workspace_id=caller.workspace_id,
         )

@@ -236,7 +236,9 @@ class RecallService:
         workspace_id = principal.workspace(request.workspace_id)
         injects = request.mode == INJECT
         kind = ScopeKind(request.scope) if request.scope else None
-        scope = resolve_scope(principal, kind, request.agent_id, request.crew_id, current=injects)
+        scope = resolve_scope(
+            principal, kind, request.agent_id, request.crew_id, current=injects, crew_only=request.crew_only
+        )
         kinds = ENTRIES_ALONE if near else request.kinds or RECALL_KINDS
         if "entries" not in kinds:
             scope = replace(scope, among=Among.RULES if "rules" in kinds else Among.NONE)

@@ -251,7 +251,7 @@ class ReceiptLog:
 
 def _summary(searched: ReceiptPayload) -> str:
     if isinstance(searched, MemoryGiven):
-        return f"Gave {len(searched.texts)} texts for a prompt ({searched.prompt})"
+        return f"Gave {len(searched.texts)} text{'s' * (len(searched.texts) != 1)} for a prompt ({searched.prompt})"
     passages = f"{len(searched.chunks)} passages of documents"
     if not searched.hit_ids and searched.chunks:
         return f"Found {passages}"
@@ -313,6 +313,7 @@ def _asked(answered: AnsweredRecall) -> AskedRecall:
         walk_depth=request.walk_depth,
         collect=request.collect,
         max_tokens=request.max_tokens,
+        crew_only=request.crew_only,
     )
 
 

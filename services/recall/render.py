@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Literal, TypeVar
 
+from ...schemas.core.limits import RENDER_CHARS_MAX
 from ...schemas.core.principal import Principal
 from ...schemas.core.timestamps import day_of
 from ...schemas.prompt.assembler import REDACTED
@@ -29,7 +30,7 @@ from ...schemas.recall.operations import (
     RenderedHit,
     RenderRequest,
 )
-from ...schemas.recall.render import RENDER_CHARS_MAX, BlockLine, PromptHit, brief_lines, fenced, render
+from ...schemas.recall.render import BlockLine, PromptHit, brief_lines, fenced, render
 from ...schemas.standing.operations import Standing, State
 from ...schemas.text.injection import finding_in
 from .recall import RecallService

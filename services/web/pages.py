@@ -226,7 +226,7 @@ async def recall(visit: Visit) -> dict[str, Any]:
     """The hits of a question, each with its confidence, its reason, and each rule's share in its rank."""
     query = visit.asked("query")
     if query is None:
-        return {"answer": None}
+        return {"answer": None, "hits": ()}
     answer = await visit.run(RECALL, query=query, k=RECALL_K, explain=True, **visit.given(RECALLED))
     shares = [abs(share) for hit in answer.hits if hit.explain for share in hit.explain.shares.values()]
     return {"answer": answer, "hits": answer.hits, "largest_share": max(shares, default=0.0)}

@@ -19,6 +19,7 @@ FILES = {
     "otel": "otel.json",
     "cloudevents": "cloudevents.json",
     "slack": "slack",
+    "omp": "omp/01_evidence_and_derivation.json",
 }
 CHATS = 3_000
 
@@ -50,6 +51,66 @@ def test_every_format_is_imported_once_however_often(cli: Cli) -> None:
     }.items():
         hits = cli("recall", question, "-w", "formats", "--min-seq", str(last), "--json").json["hits"]
         assert any(answer in hit["summary"] for hit in hits), question
+
+
+@pytest.mark.parametrize("case", sorted((SAMPLES / "omp").glob("*.json")), ids=lambda path: path.stem)
+def test_an_exchange_of_the_open_memory_protocol_is_taken_over_as_the_draft_asks(
+    cli: Cli, tmp_path: Path, case: Path
+) -> None:
+    """Exchanges of our own in the eleven shapes: what counts afterwards, what is refused; a second import adds nothing."""
+    content = json.loads(case.read_text())
+    expected, place = content["expect"], ("-w", f"omp-{case.stem[:2]}", "--json")
+    if before := expected.get("before"):
+        (tmp_path / "before.json").write_text(json.dumps(before))
+        cli("import", "--from", "omp", str(tmp_path / "before.json"), *place)
+    into = ("import", "--from", "omp", str(case), *place)
+    if "refused" in expected:
+        assert expected["refused"] in cli(*into, code=2).err
+        return
+    first = cli(*into, code=None).json
+    assert first["plan"]["left_out"] == expected["left_out"]
+    assert first.get("taken", 0) == expected.get("taken", 0)
+    assert cli(*into, code=None).json.get("imported", 0) == 0
+    seen = ("--min-seq", str(first["last_seq"])) if first.get("last_seq") else ()
+    listed = cli("list", "--type", "memory.imported", "--all", *seen, *place, code=None).lines
+    current = [entry["payload"].get("text") or entry["summary"] for entry in listed if entry["standing"] is None]
+    assert sorted(current) == sorted(expected.get("texts", current))
+    assert len(current) == expected.get("current", len(current))
+
+
+def test_a_workspace_comes_back_from_an_exchange_with_what_it_replaced_and_retracted(cli: Cli, tmp_path: Path) -> None:
+    place = ("-w", "omp-out")
+    lines = [
+        {"id": "old", "entry_type": "memory.remembered", "summary": "The kiln is at 900 degrees", "agent_id": "ada"},
+        {
+            "id": "new",
+            "entry_type": "memory.remembered",
+            "summary": "The kiln is at 950 degrees",
+            "agent_id": "ada",
+            "supersedes": ["old"],
+        },
+        {"id": "gone", "entry_type": "memory.remembered", "summary": "The kiln is blue"},
+        {"id": "said", "entry_type": "chat.user_message", "summary": "When does the kiln cool?", "actor_type": "user"},
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    cli("import", str(tmp_path / "a.jsonl"), *place)
+    retracted = cli("retract", "gone", "--reason", "wrong", *place, "--json").json
+    cli("list", "--count", "--min-seq", str(retracted["seq"]), *place)
+    done = cli("export", str(tmp_path / "out"), "--format", "omp", *place, "--json").json["files"][0]
+    exchange = json.loads(Path(done["file"]).read_text())
+    assert done["entries"] == len(exchange["objects"]) == 4
+    assert {one["revision_id"]: one["role"] for one in exchange["objects"]}["said"] == "transcript"
+    assert {(one["kind"], one["target"], one["replacement"]) for one in exchange["events"]} == {
+        ("supersede", "old", "new"),
+        ("retract", "gone", None),
+    }
+    back = cli("import", "--from", "omp", done["file"], "-w", "omp-back", "--json").json
+    assert back["plan"]["left_out"] == {"ended at their source (retract)": 1}
+    listed = cli("list", "--all", "--json", "--min-seq", str(back["last_seq"]), "-w", "omp-back").lines
+    assert sorted(entry["summary"] for entry in listed if entry["standing"] is None) == [
+        "The kiln is at 950 degrees",
+        "When does the kiln cool?",
+    ]
 
 
 def test_a_dry_run_writes_nothing_and_starts_nothing(tmp_path: Path) -> None:

@@ -136,11 +136,13 @@ def test_views_are_rebuilt_and_verified_and_the_node_is_well(running: tuple[Cli,
     assert cli("embedder", "status", "--json").json["kind"] == "none"
     checks = {check["check"]: check["verdict"] for check in cli("doctor", "--json").json["checks"]}
     assert (checks["up"], checks["secrets"], checks["dead-letters"]) == ("ok", "ok", "ok")
-    by_address = {
-        "CREW_JOURNAL_URL": up.facts["http"],
-        "CREW_JOURNAL_TOKEN": Path(up.facts["owner_token_file"]).read_text(),
-    }
-    assert Cli(cli.data_dir.parent / "elsewhere")("status", "--json", **by_address).json["ready"] is True
+    address, token = up.facts["http"], Path(up.facts["owner_token_file"]).read_text()
+    elsewhere = Cli(cli.data_dir.parent / "elsewhere")
+    assert elsewhere("status", "--json", "--url", address, "--token", token).json["ready"] is True
+    by_environment = {"CREW_JOURNAL_URL": address, "CREW_JOURNAL_TOKEN": token}
+    assert elsewhere("status", "--json", **by_environment).json["ready"] is True
+    named = elsewhere("status", "--data-dir", str(elsewhere.data_dir), code=4, **by_environment)
+    assert "elsewhere yet" in named.err, "an option counts before the environment"
 
 
 def test_a_reader_that_has_seen_enough_is_no_failure(running: tuple[Cli, Up]) -> None:

@@ -60,6 +60,12 @@ def test_an_agent_remembers_across_sessions_in_each_repository(home: Path) -> No
         answer = hook("UserPromptSubmit", folder, prompt=prompt, session_id="second")
         return str(answer.get("hookSpecificOutput", {}).get("additionalContext", ""))
 
+    said = ran(home, "shop", COMMAND, "remember", "The", "staging", "database", "is", "called", "heron")
+    assert "for the sessions in this repository (crew shop)" in said.stderr
+    asked = "what is the staging database called?"
+    assert "heron" in recalled("shop", asked), "the first prompt finds it, though no session has recorded anything yet"
+    assert "heron" in json.dumps(hook("SessionStart", "shop"))
+
     transcript = home / "t.jsonl"
     message = {"role": "user", "content": "We renamed the login queue to kestrel"}
     transcript.write_text(json.dumps({"type": "user", "uuid": "u1", "message": message}) + "\n")
@@ -67,13 +73,6 @@ def test_an_agent_remembers_across_sessions_in_each_repository(home: Path) -> No
     prompt = "What did we rename the login queue to?"
     eventually(lambda: "kestrel" in recalled("depot", prompt), "the second session recalls the first")
     assert "kestrel" not in recalled("shop", prompt), "it was said in another repository"
-
-    said = ran(home, "shop", COMMAND, "remember", "The", "staging", "database", "is", "called", "heron")
-    assert "for the sessions in this repository (crew shop)" in said.stderr
-    asked = "what is the staging database called?"
-    eventually(
-        lambda: "heron" in recalled("shop", asked), "what a person remembers in a repository reaches its sessions"
-    )
 
     stopped = ran(home, "depot", COMMAND, "down")
     assert stopped.stdout.startswith("stopped")

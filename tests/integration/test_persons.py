@@ -95,6 +95,25 @@ async def test_export_over_the_command_line_writes_one_archive_for_its_owner_alo
         assert await run() == 2
         assert await run("--reason", "asked by Alice") == 0
         assert await run("--reason", "again") == 2, "an archive is not overwritten"
+        unknown = ["export", str(tmp_path / "none"), "--subject", "nobody-known", *where, "--reason", "asked"]
+        command = await asyncio.create_subprocess_exec(
+            COMMAND, *unknown, env=environment(), stderr=asyncio.subprocess.PIPE
+        )
+        _, err = await command.communicate()
+        assert command.returncode == 4
+        assert b"the journal has nothing of nobody-known, so no file was written" in err
+        assert not (tmp_path / "none").exists()
+        command = await asyncio.create_subprocess_exec(
+            *(COMMAND, "forget", "--subject", ALICE, *where),
+            env=environment(),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await command.communicate()
+        rows = out.decode().splitlines()
+        assert err == b"", "a dry run is one text"
+        assert rows.index("by family") < rows.index("by store") < rows.index("for example")
+        assert rows[-1] == "nothing was changed; add --yes to erase"
         path = tmp_path / "out" / "person.zip"
         assert path.stat().st_mode & 0o777 == 0o600
         with zipfile.ZipFile(path) as archive:

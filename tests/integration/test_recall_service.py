@@ -107,6 +107,24 @@ async def test_an_unknown_name_is_an_error_that_lists_the_known_ones(tmp_path):
         assert (await at_work.recall(other)).hits == (), "a token's own agent need not have an entry"
 
 
+async def test_a_new_agent_is_answered_from_its_crew_and_crew_only_from_no_other(tmp_path):
+    """The first session in a repository: a person named the crew, and the agent has recorded nothing yet."""
+    async with recalling(tmp_path) as at_work:
+        await at_work.fold(told("e1", entry_type="memory.remembered"))
+        for scope in (None, "crew_shared"):
+            answer = await at_work.recall(agent_id="new", crew_id="c1", scope=scope)
+            assert [hit.entry_id for hit in answer.hits] == ["e1"]
+        both = {"agent_id": "a1", "crew_id": "c2", "scope": "crew_shared"}
+        await at_work.fold(told("e2", crew="c2"))
+        assert set(await at_work.ids(**both)) == {"e1", "e2"}, "its own entries count in every crew"
+        assert await at_work.ids(**both, crew_only=True) == ["e2"]
+        with pytest.raises(InvalidQuery, match="crew_only"):
+            await at_work.recall(agent_id="a1", crew_only=True)
+        for fields in ({"agent_id": "new", "crew_id": "c1", "scope": "own"}, {"agent_id": "new", "crew_id": "c7"}):
+            with pytest.raises(NotFound):
+                await at_work.recall(**fields)
+
+
 async def test_commits_after_the_first_query_are_found_at_once(tmp_path):
     async with recalling(tmp_path) as at_work:
         await at_work.fold(told("e1"))

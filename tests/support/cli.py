@@ -85,18 +85,22 @@ class Cli:
             env.pop("CREW_JOURNAL_DATA_DIR", None)
         return Done(*run_in_process(argv, env, None))
 
+    def _place(self, env: Mapping[str, str]) -> list[str]:
+        """The option for the directory, unless the environment has an address: the option would count before it."""
+        return [] if "CREW_JOURNAL_URL" in env else ["--data-dir", str(self.data_dir)]
+
     def _in_process(self, argv: tuple[str, ...], stdin: str | None, env: dict[str, str]) -> Done:
-        return Done(*run_in_process([*argv, "--data-dir", str(self.data_dir)], env, stdin))
+        return Done(*run_in_process([*argv, *self._place(env)], env, stdin))
 
     def _forked(self, argv: tuple[str, ...], stdin: str | None, env: dict[str, str]) -> Done:
         assert stdin is None, "a process of its own reads nothing"
-        command, pipe = [COMMAND, *argv, "--data-dir", str(self.data_dir)], subprocess.PIPE
+        command, pipe = [COMMAND, *argv, *self._place(env)], subprocess.PIPE
         with Forked(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=env) as process:
             out, err = process.communicate(timeout=RUN_S)
         return Done(process.returncode, out, err)
 
     def _spawned(self, argv: tuple[str, ...], stdin: str | None, env: dict[str, str]) -> Done:
-        command = [COMMAND, *argv, "--data-dir", str(self.data_dir)]
+        command = [COMMAND, *argv, *self._place(env)]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=RUN_S, check=False, env=env)
         return Done(done.returncode, done.stdout, done.stderr)
 
@@ -108,13 +112,14 @@ class Cli:
 
     def start(self, *argv: str, **env: str) -> subprocess.Popen[str]:
         """Start a command; the caller ends it."""
+        whole = environment(**self.env, **env)
         return Forked(
-            [COMMAND, *argv, "--data-dir", str(self.data_dir)],
+            [COMMAND, *argv, *self._place(whole)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment(**self.env, **env),
+            env=whole,
         )
 
     @contextmanager

@@ -151,6 +151,7 @@ FORMATS: tuple[Sample, ...] = (
     Sample("claude", SAMPLES / "claude.json", archive="conversations.json"),
     Sample("openai-messages", SAMPLES / "openai-messages.jsonl", lines=True),
     Sample("mem0", SAMPLES / "mem0.json"),
+    Sample("omp", SAMPLES / "omp" / "02_correction.json"),
     Sample("mcp-memory", SAMPLES / "mcp-memory.jsonl", lines=True),
     Sample("otel", SAMPLES / "otel.json"),
     Sample("cloudevents", SAMPLES / "cloudevents.json"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -112,9 +113,26 @@ def test_options_count_before_the_environment_the_context_and_the_file(
     assert found["embedder"] == ("minilm", "environment")
     assert found["token"] == (None, "default"), "no token goes where the environment points"
     with configured(["list", "--url", "http://other"]):
-        import os
-
         assert "CREW_JOURNAL_TOKEN" not in os.environ
+
+
+def test_a_data_directory_that_a_command_names_counts_before_the_address_of_the_environment(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = config.parent / "own"
+    save(Configuration(None, {"own": CliContext(None, None, str(folder))}))
+    monkeypatch.setenv("CREW_JOURNAL_URL", "http://other")
+    monkeypatch.setenv("CREW_JOURNAL_TOKEN", "cj_other")
+
+    def applied(*arguments: str) -> tuple[str | None, ...]:
+        with configured(arguments):
+            return tuple(os.environ.get(f"CREW_JOURNAL_{name}") for name in ("URL", "TOKEN", "DATA_DIR"))
+
+    assert applied("list") == ("http://other", "cj_other", None)
+    assert applied("list", "--data-dir", str(folder)) == (None, None, None), "the option names the folder"
+    assert applied("list", f"--data-dir={folder}", "--url", "http://third") == ("http://other", "cj_other", None)
+    assert applied("list", "--journal", "own") == (None, None, str(folder))
+    assert os.environ["CREW_JOURNAL_TOKEN"] == "cj_other", "afterwards, all is as before"
 
 
 @pytest.mark.parametrize(

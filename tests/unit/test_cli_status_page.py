@@ -125,6 +125,18 @@ def test_texts_that_failed_or_were_put_off_are_said_of_their_reactor() -> None:
     )
 
 
+def test_reactors_with_nothing_to_do_are_one_line() -> None:
+    embed = WELL["reactors"][0]
+    reactors = [embed | {"name": f"r{n}@1", "pending": 0} for n in range(12)] + [embed]
+    lines = page(
+        reactors=[*reactors, embed | {"name": "link@1", "pending": 0, "last_error": "disk full", "since": SINCE}]
+    )
+    assert lines["reactors"] == "12 running with nothing to do"
+    assert "disk full" in lines["link@1"]
+    assert lines["embed@1"] == "running, 8 to do"
+    assert "r1@1" not in lines
+
+
 def test_views_that_are_all_behind_are_one_fact_with_rate_and_time_left() -> None:
     behind = {f"view{n}": {"lag": 1_200} for n in range(14)}
     assert page(projections=behind)["views"] == "14 views behind by 1,200 at most (all)"

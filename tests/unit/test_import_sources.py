@@ -25,6 +25,7 @@ FILES = {
     "otel": "otel.json",
     "cloudevents": "cloudevents.json",
     "slack": "slack",
+    "omp": "omp/01_evidence_and_derivation.json",
 }
 
 

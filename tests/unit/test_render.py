@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crew_journal.schemas.core.limits import RENDER_CHARS_DEFAULT, RENDER_CHARS_MAX
 from crew_journal.schemas.prompt.assembler import one_line
 from crew_journal.schemas.recall.render import (
     BRIEF_CHARS,
     PREAMBLE,
-    RENDER_CHARS_DEFAULT,
-    RENDER_CHARS_MAX,
     PromptHit,
     age_text,
     brief_lines,

@@ -35,7 +35,7 @@ from ..options import Json, Where, among, settings_from
 from ..output import Progress, counted, progress_bar, say, show
 from .lines import BATCH_LINES, MAX_LINE_BYTES, BadLine, Line, LineBatch, read_batches, read_line, refusal
 from .run import ImportState, StateFile
-from .sources import conversations, records, transcripts
+from .sources import conversations, open_memory, records, transcripts
 from .sources.found import IMPORTED, Notes, Reader, Record, content_id
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ SOURCES: Final[Mapping[str, ImportFormat]] = {
     "otel": ImportFormat(records.read_otel),
     "cloudevents": ImportFormat(records.read_cloudevents),
     "slack": ImportFormat(conversations.read_slack),
+    "omp": ImportFormat(open_memory.read_omp),
 }
 """By the value of ``--from``."""
 

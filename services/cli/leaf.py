@@ -194,11 +194,13 @@ class Leaf:
         await self._pass_on(self._here, entries, self._state.own, acked)
         self._state.own = [ends for ends in self._state.own if ends[1] > self._state.taken]
 
-    async def _after(self, side: AsyncCrewJournal, seq: int) -> list[dict[str, Any]]:
-        """The entries of a side after this sequence, in its order."""
+    async def _after(self, side: AsyncCrewJournal, seq: int, *, archive: bool = False) -> list[dict[str, Any]]:
+        """The entries of a side after this sequence, in its order; archived ones only on request."""
         found: list[dict[str, Any]] = []
         while True:
-            page = plain(await side.list(workspace_id=self._workspace, limit=PAGE, after_seq=seq))["entries"]
+            page = plain(
+                await side.list(workspace_id=self._workspace, limit=PAGE, after_seq=seq, include_archive=archive)
+            )["entries"]
             found += page
             if len(page) < PAGE:
                 return found
@@ -244,8 +246,9 @@ class Leaf:
         fresh = ended[known.index(self._state.erasure) + 1 :] if self._state.erasure in known else ended
         if not fresh:
             return
-        at_hub = {entry["id"] for entry in await self._after(self._hub, 0)} | {*self._state.refused}
-        sent = [entry for entry in await self._after(self._here, 0) if entry["seq"] <= self._state.sent]
+        at_hub = {entry["id"] for entry in await self._after(self._hub, 0, archive=True)} | {*self._state.refused}
+        here = await self._after(self._here, 0, archive=True)
+        sent = [{**entry, "archived": False} for entry in here if entry["seq"] <= self._state.sent]
         lines = [line for batch in _batches(sent, self._workspace, []) for line in batch.good]
         gone = [line.record["id"] for line in lines if line.record["id"] not in at_hub]
         if len(gone) > sum(one.messages for one in fresh):

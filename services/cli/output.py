@@ -209,9 +209,15 @@ def entry_line(entry: Mapping[str, Any]) -> str:
 
 
 def print_entry(entry: Mapping[str, Any]) -> None:
-    """One entry on stdout, coloured by severity on a terminal unless ``NO_COLOR`` is set."""
-    line, colour = entry_line(entry), SEVERITY_COLOURS.get(str(entry.get("severity")))
-    print(click.style(line, fg=colour) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else line)
+    """One entry on stdout; on a terminal within its width, and coloured by severity unless ``NO_COLOR`` is set."""
+    line = entry_line(entry)
+    if sys.stdout.isatty():
+        line = textwrap.fill(
+            line, _columns(), subsequent_indent=_MARGIN, break_long_words=False, break_on_hyphens=False
+        )
+        if not os.environ.get("NO_COLOR"):
+            line = click.style(line, fg=SEVERITY_COLOURS.get(str(entry.get("severity"))))
+    print(line)
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def _print_receipt(answer: Mapping[str, Any]) -> None:
     if answer["receipt"] is not None:
         say(f"receipt {answer['receipt']}")
     else:
-        say("not recorded: the broker is not available, or CREW_JOURNAL_QUERY_LOG is false")
+        say("not recorded: it is about the past, the broker is not available, or CREW_JOURNAL_QUERY_LOG is false")
     if answer.get("degraded"):
         say(f"degraded: {safe(answer['degraded'])} (see `crew-journal status`)")
 

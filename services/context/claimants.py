@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -155,6 +156,13 @@ def _check_entry(caller: Caller, entry: StoredEntry, named: str) -> None:
     check_may_change(caller, Author(kind, name, record["agent_id"], record["crew_id"]), named)
 
 
+def _name_of(entry: StoredEntry) -> str:
+    """The id under which a statement is known: the own id of a drawer or a fact that an entry records, else the entry's."""
+    field = _OF_CONTROL.get(entry.record["entry_type"])
+    name = orjson.loads(orjson.dumps(entry.record["payload"])).get(field) if field else None
+    return name if isinstance(name, str) else entry.id
+
+
 @dataclass(frozen=True, slots=True)
 class Repeated:
     """A statement that makes the same claim, or was derived from the corrected one.
@@ -202,14 +210,32 @@ class Claimants:
             field="id",
         )
 
+    async def of_ids(self, caller: Caller, ids: Sequence[str]) -> dict[str, Stated]:
+        """Likewise for some ids in one query of each kind; without those for which ``of_id`` raises."""
+        entries = await self._node.queries.of_ids(caller.principal, ids, caller.workspace_id)
+        names = {one: one for one in ids} | {entry.id: _name_of(entry) for entry in entries}
+        drawers = await self._drawers.latest_of(caller.workspace_id, list(dict.fromkeys(names.values())))
+        found = {drawer.row.drawer_id: _drawer(drawer) for drawer in drawers}
+        for name in names.values():
+            if name not in found and (fact := await self._fact(caller, name)) is not None:
+                found[name] = fact
+        for entry in entries:
+            if entry.id not in found and names[entry.id] == entry.id:
+                with suppress(NotFound, InvalidRequest):
+                    found[entry.id] = await self._stated(caller, entry)
+        return {one: found[name] for one, name in names.items() if name in found}
+
     async def _entry(self, caller: Caller, entry_id: str) -> Stated:
-        entry = (await self._node.queries.get(caller.principal, entry_id, workspace=caller.workspace_id)).entry
-        entry_type = entry.record["entry_type"]
+        found = await self._node.queries.get(caller.principal, entry_id, workspace=caller.workspace_id)
+        return await self._stated(caller, found.entry)
+
+    async def _stated(self, caller: Caller, entry: StoredEntry) -> Stated:
+        entry_id, entry_type = entry.id, entry.record["entry_type"]
+        if (name := _name_of(entry)) != entry_id:
+            return await self.of_id(caller, name)
         payload = orjson.loads(orjson.dumps(entry.record["payload"]))
         if entry_type in (RuleLearned.ENTRY_TYPE, LessonRecorded.ENTRY_TYPE):
             return await asyncio.to_thread(self._learned, caller.workspace_id, entry)
-        if (field := _OF_CONTROL.get(entry_type)) is not None and isinstance(payload.get(field), str):
-            return await self.of_id(caller, payload[field])
         if info_of(entry_type).publisher in (PublisherKind.SERVICE, PublisherKind.RESERVED):
             fix = "name an entry, drawer, fact, rule or lesson; make the opposite decision instead"
             raise InvalidRequest((FieldProblem("id", f"{entry_id} records a decision", fix),))

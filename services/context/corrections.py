@@ -197,9 +197,11 @@ class Corrections:
         """The corrections of a workspace, and what makes the old claim of each now."""
         view_seq = self._views.view_seq(*_VIEWS)
         shown = []
-        for seq, made_ms, corrected, by in await self._made(caller, None, request.limit):
-            first = corrected.retired[0]
-            old, new = await self._text(caller, first.id), await self._text(caller, first.by)
+        made = await self._made(caller, None, request.limit)
+        firsts = [corrected.retired[0] for _, _, corrected, _ in made]
+        texts = await self._claimants.of_ids(caller, [one for it in firsts for one in (it.id, it.by) if one])
+        for first, (seq, made_ms, corrected, by) in zip(firsts, made, strict=True):
+            old, new = texts.get(first.id), texts.get(first.by or "")
             review: list[ops.StatementToReview] = []
             if corrected.reviews and old is not None and new is not None:
                 plan = _Making(old, old.text, new.text, "")

@@ -236,6 +236,15 @@ class JournalQueries:
             raise NotFound(f"no entry {entry_id[:64]}", hint="check the id and the token's workspace, crew and agent")
         return EntryFound(entries[0], _passed_by(entries, view_seq))
 
+    async def of_ids(self, principal: Principal, ids: Sequence[str], workspace: str) -> tuple[StoredEntry, ...]:
+        """The entries with some ids, archived or not, that the token may read."""
+        known = [one for one in dict.fromkeys(ids) if is_id(one)]
+        if not known:
+            return ()
+        selection = _Selection.of(Visible.to(principal, workspace), EntryFilters(), archive=True)
+        selection = selection.also(Condition("list_contains(?::VARCHAR[], id)", (known,)))
+        return await self._in_thread(lambda: self._first(selection, _BY_ARRIVAL, len(known)))
+
     async def replay(
         self,
         principal: Principal,

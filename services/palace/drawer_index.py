@@ -405,6 +405,8 @@ _READ: Final = f"""SELECT {_ROW_COLUMNS}, coalesce(uses.access_count, 0), uses.l
         ON uses.workspace_id = drawer.workspace_id AND uses.entry_id = drawer.entry_id"""
 _LATEST: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND drawer.drawer_id = ?
     ORDER BY until_seq DESC NULLS FIRST LIMIT 1"""
+_LATEST_OF: Final = f"""{_READ} WHERE drawer.workspace_id = ? AND list_contains(?::VARCHAR[], drawer.drawer_id)
+    QUALIFY row_number() OVER (PARTITION BY drawer.drawer_id ORDER BY until_seq DESC NULLS FIRST) = 1"""
 _PLACE: Final = f"""drawer.workspace_id = $ws AND {LIVE_DRAWER} AND ($wing IS NULL OR wing = $wing)
     AND ($room IS NULL OR room = $room) AND ($hall IS NULL OR hall = $hall)
     AND ($agent IS NULL OR added_by_agent = $agent) AND ($source IS NULL OR imported_from = $source)"""
@@ -493,6 +495,10 @@ class DrawerReader:
         """The current state of a drawer, or its last state before it was removed."""
         rows = await self._rows(_LATEST, [workspace_id, drawer_id])
         return _drawer(rows[0]) if rows else None
+
+    async def latest_of(self, workspace_id: str, drawer_ids: Sequence[str]) -> list[Drawer]:
+        """The same of some drawers."""
+        return [_drawer(row) for row in await self._rows(_LATEST_OF, [workspace_id, list(drawer_ids)])]
 
     async def listed(
         self,

@@ -194,3 +194,16 @@ def test_a_message_shows_characters_that_act_on_a_terminal_as_escapes(capsys: py
     """Issue 28.13: the name of a file of another person reached the terminal with its bidi override."""
     say("conflict: notes\u202etxt.exe\x1b[2J, kept\nas before")
     assert capsys.readouterr().err == "conflict: notes\\u202etxt.exe\\x1b[2J, kept\nas before\n"
+
+
+def test_an_entry_keeps_within_the_width_of_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    summary = "the nightly order backup was denied " * 5
+    print_entry({"ts": "2026-11-28T10:00:00Z", "entry_type": "memory.remembered", "id": "j_1", "summary": summary})
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert " ".join(" ".join(lines).split()).count(summary.strip()) == 1

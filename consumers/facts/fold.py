@@ -138,11 +138,11 @@ class _Entities:
         """The entities with these ids."""
         keys = {_key_of(workspace_id, one): one for one in ids}
         self.rows.read(keys)
-        return {one: self.rows.now[key] for key, one in keys.items() if key in self.rows.now}
+        return {one: self.rows.present[key] for key, one in keys.items() if key in self.rows.present}
 
     def mention(self, event: EntryRecorded, entity: FactEntity) -> None:
         """An entity that a fact names: new, or known and perhaps of a general type until now."""
-        known = self.rows.now.get(_key(event, entity.entity_id))
+        known = self.rows.present.get(_key(event, entity.entity_id))
         if known is None:
             self._put(event, entity, None)
         elif known.type == GENERAL_TYPE and entity.type != GENERAL_TYPE:
@@ -180,12 +180,12 @@ class _Facts:
         """The facts with these keys."""
         wanted = sorted(keys)
         self.rows.read(wanted)
-        return [self.rows.now[key] for key in wanted]
+        return [self.rows.present[key] for key in wanted]
 
     def add(self, event: EntryRecorded, said: FactAsserted) -> bool:
         """Add a fact; False if its id is known."""
         key = _key(event, said.fact_id)
-        if key in self.rows.now:
+        if key in self.rows.present:
             return False
         by = event.entry
         self.hashes[key] = hash64(said.text or f"{said.subject.name} {said.predicate} {said.object.name}")
@@ -225,7 +225,7 @@ class _Facts:
 
     def verify(self, event: EntryRecorded, said: FactVerified) -> None:
         """Note that a fact that is known was found to hold."""
-        if (known := self.rows.now.get(_key(event, said.fact_id))) is not None:
+        if (known := self.rows.present.get(_key(event, said.fact_id))) is not None:
             confidence = known.confidence if said.confidence is None else said.confidence
             source = said.source_drawer_id or known.source_drawer_id
             self._put(
@@ -240,7 +240,7 @@ class _Facts:
     def request_verification(self, event: EntryRecorded, said: VerificationRequested) -> None:
         """Note since when a verification of those that are known is wanted; the first request counts."""
         for fact_id in dict.fromkeys(said.fact_ids):
-            known = self.rows.now.get(_key(event, fact_id))
+            known = self.rows.present.get(_key(event, fact_id))
             if known is not None and known.verify_asked_ms is None:
                 self._put(event, known, verify_asked_ms=event.published_ms)
 
@@ -248,7 +248,7 @@ class _Facts:
         """End those of the facts that are known and have no end."""
         by = event.entry
         for fact_id in said.fact_ids:
-            known = self.rows.now.get(_key(event, fact_id))
+            known = self.rows.present.get(_key(event, fact_id))
             if known is None or known.valid_to is not None:
                 continue
             self._put(
@@ -264,7 +264,7 @@ class _Facts:
     def correct(self, event: EntryRecorded, said: StatementCorrected) -> None:
         """End the facts that a correction retired, the second before it."""
         for fact_id, by in said.ids("fact").items():
-            known = self.rows.now.get(_key(event, fact_id))
+            known = self.rows.present.get(_key(event, fact_id))
             if known is not None and known.valid_to is None:
                 self._end_before(event, known, event.published_ms, f"replaced: corrected by {by}" if by else CORRECTED)
 
@@ -297,7 +297,7 @@ class _Facts:
         named = (event.workspace_id, drawer_id, ActorType.SYSTEM.value)
         return [
             row
-            for row in self.rows.now.values()
+            for row in self.rows.present.values()
             if (row.workspace_id, row.source_drawer_id, row.asserted_by_type) == named
         ]
 
@@ -473,7 +473,7 @@ def _fact_ids(said: _Said) -> Iterable[str]:
 def _changes(rows: Current[Row], workspace_id: str) -> Iterable[tuple[Row | None, Row]]:
     """The rows that were written: what counted before the batch, and what counts now."""
     for key in sorted(rows.changed):
-        if (row := rows.now[key]).workspace_id == workspace_id:
+        if (row := rows.present[key]).workspace_id == workspace_id:
             yield rows.before.get(key), row
 
 

@@ -86,7 +86,7 @@ class Current(Generic[R]):
         self._name_of = attrgetter(*(name for name in table.key if name != "since_seq"))
         self._read: set[int] = set()
         self.before: dict[Any, R] = {}
-        self.now: dict[Any, R] = {}
+        self.present: dict[Any, R] = {}
         self._ended: list[R] = []
         self.changed: dict[Any, None] = {}
         self.read(keys)
@@ -97,18 +97,18 @@ class Current(Generic[R]):
         self._read |= unread
         found = {self._name_of(row): row for row in self._tx.find(self._table, sorted(unread))} if unread else {}
         self.before |= found
-        self.now = found | self.now
+        self.present = found | self.present
 
     def put(self, row: R) -> None:
         """Let a row follow the current one of its name."""
         name = self._name_of(row)
         self.end(name, _since(row))
-        self.now[name] = row
+        self.present[name] = row
         self.changed[name] = None
 
     def end(self, name: Any, seq: int, **values: Any) -> None:
         """End the current row of a name, with these values; one that began at the same sequence was never current."""
-        row: Any = self.now.pop(name, None)
+        row: Any = self.present.pop(name, None)
         if row is not None:
             self.changed[name] = None
             if _since(row) < seq:
@@ -116,8 +116,8 @@ class Current(Generic[R]):
 
     def last(self, name: Any) -> R | None:
         """The current row of a name, else the one that ended last."""
-        if name in self.now:
-            return self.now[name]
+        if name in self.present:
+            return self.present[name]
         here = [row for row in self._ended if self._name_of(row) == name]
         return max(here or self._tx.get(self._table, **self._named(name)), key=attrgetter("until_seq"), default=None)
 
@@ -127,11 +127,11 @@ class Current(Generic[R]):
 
     def write(self) -> None:
         """Write what changed; a name without a current row is announced as removed."""
-        for name in self.changed.keys() & self.before.keys() - self.now.keys():
+        for name in self.changed.keys() & self.before.keys() - self.present.keys():
             self._tx.delete(self._table, **self._named(name), until_seq=None)
-        current = sorted((self.now[name] for name in self.changed if name in self.now), key=_since)
+        current = sorted((self.present[name] for name in self.changed if name in self.present), key=_since)
         keys = {row.key for row in current}  # type: ignore[attr-defined] # a NamedTuple with a key
-        former = [row for name, row in self.before.items() if name in self.now and row.key in keys]  # type: ignore[attr-defined]
+        former = [row for name, row in self.before.items() if name in self.present and row.key in keys]  # type: ignore[attr-defined]
         self._tx.replace(self._table, [*self._ended, *current], former)
 
 

@@ -211,7 +211,7 @@ class _Drawers:
         former = (
             {row.key: row for row in self._tx.find(DRAWER_TEXTS, sorted({name[0] for name in names}))} if names else {}
         )
-        live = [row for name in names if (row := self._rows.now.get(name)) is not None and _counts(row)]
+        live = [row for name in names if (row := self._rows.present.get(name)) is not None and _counts(row)]
         for key in former.keys() - {row.key for row in live}:
             self._tx.delete(DRAWER_TEXTS, key=key)
         texts = [_text_row(row, former.get(row.key)) for row in sorted(live, key=attrgetter("since_seq"))]
@@ -219,7 +219,7 @@ class _Drawers:
         self._tx.replace(DRAWER_TEXTS, changed, [former[row.key] for row in changed if row.key in former])
 
     def _current(self, event: EntryRecorded, drawer_id: str) -> DrawerRow | None:
-        return self._rows.now.get(_row_name(event, drawer_id))
+        return self._rows.present.get(_row_name(event, drawer_id))
 
     def _change(self, event: EntryRecorded, drawer_id: str, **values: Any) -> None:
         row = self._current(event, drawer_id)

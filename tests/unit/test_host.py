@@ -241,7 +241,7 @@ async def test_listeners_hear_of_every_commit_in_order_and_waiters_wake(tmp_path
         await live.host.fold(STREAM[6:])
         assert [(b.first_seq, b.last_seq, len(b.entries)) for b in heard] == [(1, 4, 3), (5, 6, 2)]
         assert [set(b.changes) for b in heard] == [
-            {"journal_entries", "postings_tail", "journal_embeddings", "memory_importance", "lineage"},
+            {"journal_entries", "postings_tail", "journal_embeddings", "memory_importance"},
             {"journal_entries", "postings_tail"},
         ]
         [postings] = heard[0].changes["postings_tail"].written
@@ -268,5 +268,5 @@ async def test_what_decodes_to_nothing_is_parked_under_decode(tmp_path: Path) ->
     revoked = at(2, control(TokenRevoked(token_id="nobody"), "n1"))
     async with node(tmp_path / "v.duckdb", discover_projections()) as live:
         await live.host.fold([broken, revoked, *STREAM[2:4]])
-        assert live.dead.names() == {("decode", 1, 1), ("tokens", 4, 2)}
+        assert live.dead.names() == {("decode", 1, 1), ("tokens", 5, 2)}
         assert live.store.rows("SELECT seq FROM journal_entries ORDER BY seq") == [(2,), (3,), (4,)]

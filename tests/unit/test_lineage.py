@@ -21,7 +21,7 @@ FOLLOWED = {
 """Fields of payloads that name what a decision was made of, or is about alone."""
 OTHERS = {
     "agent_id", "crew_id", "workspace_id", "token_id", "session_id", "key_id", "loss_id", "erasure_id", "tunnel_id",
-    "tunnel_ids", "hit_ids", "entry_ids", "export_id",
+    "tunnel_ids", "hit_ids", "entry_ids", "export_id", "account_id",
 }  # fmt: skip
 """Fields that name no source of text: places and keys, what was found by a search, and the erasures themselves."""
 

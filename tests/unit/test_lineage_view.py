@@ -239,6 +239,7 @@ BACK = {
 """Tables whose column with the sequence of a message is not ``seq``, ``since_seq`` or ``doc``."""
 BY_NAME = {
     "tokens": "token_id is in the payload of its token.created",
+    "accounts": "account_id is in the payload of its account.invited",
     "erased_ids": "erasure_id is in the payload of its erasure.requested",
     "chunk_models_dropped": "the last decision about the model",
     "token_bits_dropped": "the last decision about the model",

@@ -10,7 +10,10 @@ from crew_journal.schemas.core.errors import InvalidQuery
 from crew_journal.schemas.recall.operations import RECALL, RENDER
 from crew_journal.services.desk import parse
 
-KNOWN = "query, k, scope, agent_id, crew_id, recipe, walk_depth, mode, explain, asked_at, collect, max_tokens, min_seq"
+KNOWN = (
+    "query, k, scope, agent_id, crew_id, crew_only, recipe, walk_depth, mode, explain, asked_at, collect, "
+    "max_tokens, min_seq"
+)
 
 
 @pytest.mark.parametrize(

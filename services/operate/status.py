@@ -349,3 +349,5 @@ class LongOperations:
                 if not task.done():
                     task.cancel()
                     await asyncio.wait([task])
+                elif not task.cancelled():
+                    task.exception()  # whoever asked left before it was told

@@ -26,7 +26,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    "--window-size=1200,800",
+    "--window-size=1440,900",
 )
 
 
@@ -217,7 +217,7 @@ def press(chrome: webdriver.Chrome, css: str, text: str = Keys.ENTER) -> None:
 def barriers(chrome: webdriver.Chrome, url: str, axe: str) -> list[str]:
     """What axe-core finds that is serious or critical."""
     found = []
-    chrome.set_window_size(1_200, 800)
+    chrome.set_window_size(1_440, 900)
     for path in (*PATHS, "/ui/receipts", "/ui/entry/denied", "/ui/why/denied"):
         chrome.get(f"{url}{path}")
         found += [f"{path}: {barrier}" for barrier in barriers_here(chrome, axe)]

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 STATE: Final = "_export.json"
 """How far each workspace is written, and its last completed erasure."""
-PAGE: Final = 500
-"""Entries of one request."""
 GROUP: Final = 20_000
 """Entries that are written at once, and of a row group."""
 Hour = tuple[str, str]
@@ -96,17 +95,9 @@ class HourlyExport:
 
     def _after(self, workspace: str, seq: int) -> Iterator[list[dict[str, Any]]]:
         """The entries after this sequence, in order, some thousands at a time."""
-        found: list[dict[str, Any]] = []
-        while True:
-            answer = self._journal.list(workspace_id=workspace, limit=PAGE, include_archive=True, after_seq=seq)
-            page = plain(answer)["entries"]
-            found += page
-            if len(page) < PAGE or len(found) >= GROUP:
-                yield found
-                found = []
-            if len(page) < PAGE:
-                return
-            seq = page[-1]["seq"]
+        entries = self._journal.entries(workspace_id=workspace, include_archive=True, after_seq=seq)
+        while group := [plain(entry) for entry in islice(entries, GROUP)]:
+            yield group
 
     def _write_hour(
         self, workspace: str, hour: Hour, entries: list[dict[str, Any]], known: set[int] | None, done: Round

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import click
 
@@ -24,7 +23,19 @@ from ..printable import moment_of, safe
 from .commands import Argument, Option
 from .connection import client
 from .options import Json, MinSeq, Where, Workspace, json_object, json_value
-from .output import counted, emit, plain, print_entry, print_pairs, print_table, progress_bar, say, say_warnings, show
+from .output import (
+    Progress,
+    counted,
+    emit,
+    plain,
+    print_entry,
+    print_pairs,
+    print_table,
+    progress_bar,
+    say,
+    say_warnings,
+    show,
+)
 
 if TYPE_CHECKING:
     from ...schemas.api import TailGap
@@ -279,8 +290,6 @@ def _option_of(name: str) -> str:
 # ``export``: the entries of each workspace as a file, JSONL or Parquet, in the order of the journal; or a person's data.
 
 
-PAGE: Final = 500
-"""Entries of one request."""
 LOG_SUFFIX: Final = ".log.jsonl"
 OMP_SUFFIX: Final = ".omp.json"
 
@@ -418,8 +427,8 @@ def _export(journal: CrewJournal, workspace: str, path: Path, archive: bool) -> 
         raise click.BadParameter(f"{path} exists already; name a new directory", param_hint="DIR")
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with tempfile.TemporaryFile() as kept:
-            entries = _in_order(kept, _fetch(journal, workspace, kept, archive))
+        with progress_bar(f"export {workspace}") as bar:
+            entries = _in_order(journal, workspace, archive, bar)
             if path.name.endswith(OMP_SUFFIX):
                 from .importing.sources.open_memory import write_omp
 
@@ -460,27 +469,11 @@ def _export_log(journal: CrewJournal, workspace: str, path: Path) -> dict[str, A
     return {"workspace": workspace, "file": str(path), "entries": count, "bytes": path.stat().st_size}
 
 
-def _fetch(journal: CrewJournal, workspace: str, kept: IO[bytes], archive: bool) -> list[tuple[int, int, int]]:
-    """Keep every entry as JSON; returns the sequence of each, where it begins, and its bytes."""
-    places, cursor = [], None
-    fields: dict[str, Any] = {"include_archive": True} if archive else {}
-    with progress_bar(f"export {workspace}") as bar:
-        while True:
-            page = plain(journal.list(workspace_id=workspace, limit=PAGE, cursor=cursor, **fields))
-            for entry in page["entries"]:
-                raw = json.dumps(entry, ensure_ascii=False).encode()
-                places.append((entry["seq"], kept.tell(), len(raw)))
-                kept.write(raw)
-            bar(len(places))
-            cursor = page.get("next_cursor")
-            if cursor is None:
-                return places
-
-
-def _in_order(kept: IO[bytes], places: Sequence[tuple[int, int, int]]) -> Iterator[dict[str, Any]]:
-    for _, begin, size in sorted(places):
-        kept.seek(begin)
-        yield json.loads(kept.read(size))
+def _in_order(journal: CrewJournal, workspace: str, archive: bool, bar: Progress) -> Iterator[dict[str, Any]]:
+    entries = journal.entries(workspace_id=workspace, include_archive=archive, after_seq=0)
+    for number, entry in enumerate(entries, 1):
+        yield plain(entry)
+        bar(number)
 
 
 def _write_jsonl(path: Path, entries: Iterator[dict[str, Any]]) -> int:

@@ -14,28 +14,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...schemas.api import Receipt
 from ...schemas.core.errors import (
     CrewJournalError,
     DocumentConflict,
     DocumentError,
     InvalidRequest,
     NotAllowed,
-    NotFound,
     Unavailable,
 )
-from ...schemas.core.limits import REQUEST_BYTES
+from ...schemas.core.sequence_set import Range, normalised, ranges_of
 from ...schemas.documents.operations import DocumentShown
 from ...schemas.documents.rules import Scope, is_mirrored, scope_of
-from .importing.lines import BATCH_LINES, Line, LineBatch, read_line
-from .importing.run import BatchAck, ImportRun
+from ..data_dir import write_private
+from .importing.lines import BadLine, Line, batches_of, read_line
+from .importing.run import BatchAck, ImportRun, held_by
 from .output import counted, plain, say
 
 if TYPE_CHECKING:
@@ -47,8 +46,6 @@ AWAY_S: Final = 5.0
 """Seconds between two passes while the hub is away."""
 PATIENCE_S: Final = 5.0
 """Seconds for which a batch waits for the other side before the pass ends."""
-PAGE: Final = 500
-"""Entries of one request."""
 STATE_FILE: Final = "leaf.json"
 SOURCE: Final = "mirror"
 
@@ -72,8 +69,8 @@ class LeafState:
     sent: int = 0
     taken: int = 0
     erasure: str | None = None
-    own: list[list[int]] = field(default_factory=list)
-    theirs: list[list[int]] = field(default_factory=list)
+    own: list[Range] = field(default_factory=list)
+    theirs: list[Range] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     documents: dict[str, str] = field(default_factory=dict)
 
@@ -81,20 +78,15 @@ class LeafState:
     def load(cls, path: Path, hub: str) -> LeafState:
         """The state of the file, if it is about this hub."""
         try:
-            state = cls(**json.loads(path.read_text()))
+            noted = json.loads(path.read_text())
         except FileNotFoundError:
             return cls(hub)
-        return state if state.hub == hub else cls(hub)
+        ranges = {name: [(first, last) for first, last in noted[name]] for name in ("own", "theirs")}
+        return cls(**{**noted, **ranges}) if noted["hub"] == hub else cls(hub)
 
     def save(self, path: Path) -> None:
         """Replace the file; only its owner can read it."""
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(asdict(self), file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        write_private(path, json.dumps(asdict(self)))
 
 
 @dataclass(slots=True)
@@ -170,7 +162,7 @@ class Leaf:
 
         def acked(ack: BatchAck) -> None:
             done.sent += sum(not receipt.duplicate for receipt in ack.sent)
-            _note(self._state.own, ack)
+            self._state.own = _with_acked(self._state.own, ack)
             done.refused += _say_refused(ack, "the hub")
             refused = {bad.number for bad in (*ack.bad, *ack.taken)}
             self._state.refused += [entry["id"] for entry in entries if refused and entry["seq"] in refused]
@@ -185,7 +177,7 @@ class Leaf:
 
         def acked(ack: BatchAck) -> None:
             done.taken += sum(not receipt.duplicate for receipt in ack.sent)
-            _note(self._state.theirs, ack)
+            self._state.theirs = _with_acked(self._state.theirs, ack)
             done.refused += _say_refused(ack, "this journal")
             self._state.taken = ack.batch.end_line
             self._state.save(self._file)
@@ -196,36 +188,19 @@ class Leaf:
 
     async def _after(self, side: AsyncCrewJournal, seq: int, *, archive: bool = False) -> list[dict[str, Any]]:
         """The entries of a side after this sequence, in its order; archived ones only on request."""
-        found: list[dict[str, Any]] = []
-        while True:
-            page = plain(
-                await side.list(workspace_id=self._workspace, limit=PAGE, after_seq=seq, include_archive=archive)
-            )["entries"]
-            found += page
-            if len(page) < PAGE:
-                return found
-            seq = page[-1]["seq"]
+        entries = side.entries(workspace_id=self._workspace, include_archive=archive, after_seq=seq)
+        return [plain(entry) async for entry in entries]
 
     async def _pass_on(
         self,
         side: AsyncCrewJournal,
         entries: list[dict[str, Any]],
-        known: list[list[int]],
+        known: list[Range],
         acked: Callable[[BatchAck], None],
     ) -> None:
         """Append entries to the other side, without those that it is known to have."""
-
-        async def held(record: dict[str, Any]) -> Receipt | None:
-            """The other side's entry of that id, if it says the same."""
-            try:
-                there = await side.get(record["id"], workspace_id=self._workspace)
-            except NotFound:
-                return None
-            same = (there.summary, there.entry_type) == (record.get("summary"), record["entry_type"])
-            return Receipt(id=there.id, seq=there.seq, duplicate=True) if same else None
-
-        run = ImportRun(side.append_batch, PATIENCE_S, skip_invalid=True, held=held, in_flight=1)
-        await run.run(_batches(entries, self._workspace, known), acked)
+        run = ImportRun(side.append_batch, PATIENCE_S, skip_invalid=True, held=partial(held_by, side), in_flight=1)
+        await run.run(batches_of(_lines(entries, self._workspace, known)), acked)
 
     async def _erase(self, done: Exchanged) -> None:
         """Erase here what the hub has erased since the last time.
@@ -249,7 +224,7 @@ class Leaf:
         at_hub = {entry["id"] for entry in await self._after(self._hub, 0, archive=True)} | {*self._state.refused}
         here = await self._after(self._here, 0, archive=True)
         sent = [{**entry, "archived": False} for entry in here if entry["seq"] <= self._state.sent]
-        lines = [line for batch in _batches(sent, self._workspace, []) for line in batch.good]
+        lines = [line for _, _, line in _lines(sent, self._workspace, []) if isinstance(line, Line)]
         gone = [line.record["id"] for line in lines if line.record["id"] not in at_hub]
         if len(gone) > sum(one.messages for one in fresh):
             say(f"warning: {len(gone)} entries are missing at the hub, more than it has erased; none is erased here")
@@ -327,37 +302,16 @@ async def _write(side: AsyncCrewJournal, address: dict[str, Any], seq: int, text
     return written.seq
 
 
-def _note(ranges: list[list[int]], ack: BatchAck) -> None:
-    """Note the sequences that the other side gave."""
-    for receipt in ack.sent:
-        if ranges and receipt.seq == ranges[-1][1] + 1:
-            ranges[-1][1] = receipt.seq
-        else:
-            ranges.append([receipt.seq, receipt.seq])
+def _with_acked(ranges: Iterable[Range], ack: BatchAck) -> list[Range]:
+    """The ranges and the sequences that the other side gave."""
+    return normalised([*ranges, *ranges_of(receipt.seq for receipt in ack.sent)])
 
 
-def _batches(entries: Iterable[dict[str, Any]], workspace: str, known: list[list[int]]) -> Iterator[LineBatch]:
-    """Entries of a listing as batches to append; those at known sequences and those of a service are left out.
-
-    The number of a line, and of the end of a batch, is the entry's sequence.
-    """
-    batch = LineBatch()
-    size = 0
+def _lines(
+    entries: Iterable[dict[str, Any]], workspace: str, known: Iterable[Range]
+) -> Iterator[tuple[int, bytes, Line | BadLine | None]]:
+    """Entries of a listing as lines to append, by sequence; None for those at known sequences and those of a service."""
     for entry in entries:
-        raw = json.dumps(entry, ensure_ascii=False).encode()
-        read = (
-            read_line(entry["seq"], raw, workspace)
-            if not any(first <= entry["seq"] <= last for first, last in known)
-            else None
-        )
-        if isinstance(read, Line):
-            batch.good.append(read)
-        elif read is not None:
-            batch.bad.append(read)
-        size += len(raw)
-        batch.end_line = entry["seq"]
-        if len(batch.good) >= BATCH_LINES or size >= REQUEST_BYTES:
-            yield batch
-            batch, size = LineBatch(), 0
-    if batch.end_line:
-        yield batch
+        seq, raw = entry["seq"], json.dumps(entry, ensure_ascii=False).encode()
+        is_known = any(first <= seq <= last for first, last in known)
+        yield seq, raw, None if is_known else read_line(seq, raw, workspace)

@@ -177,18 +177,22 @@ class CrewJournal(Operations):
     def entries(
         self,
         *,
+        after_seq: int | None = None,
         min_seq: int | None = None,
         workspace_id: str | None = None,
         include_archive: bool | None = None,
         **filters: object,
     ) -> Iterator[EntryRecord]:
-        """Every entry that passes the filters, newest first, page by page."""
+        """Every entry that passes the filters, newest first, page by page.
+
+        With ``after_seq``: those after this sequence, in the order of the journal.
+        """
         cursor: str | None = None
         while True:
             page = self.list(
                 limit=LIST_LIMIT_MAX,
                 cursor=cursor,
-                after_seq=None,
+                after_seq=after_seq,
                 min_seq=min_seq,
                 workspace_id=workspace_id,
                 include_archive=include_archive,
@@ -196,7 +200,9 @@ class CrewJournal(Operations):
             )
             for entry in page.entries:
                 yield entry
-            if (cursor := page.next_cursor) is None:
+            if after_seq is not None and len(page.entries) == LIST_LIMIT_MAX:
+                after_seq = page.entries[-1].seq
+            elif (cursor := page.next_cursor) is None:
                 return
 
     def tail(

@@ -33,7 +33,7 @@ from ..connection import Target, client, sync_client, target
 from ..operate import checked_export
 from ..options import Json, Where, among, settings_from
 from ..output import Progress, counted, progress_bar, say, show
-from .lines import BATCH_LINES, MAX_LINE_BYTES, BadLine, Line, LineBatch, read_batches, read_line, refusal
+from .lines import BATCH_LINES, MAX_LINE_BYTES, BadLine, Line, LineBatch, batches_of, read_batches, read_line, refusal
 from .run import ImportState, StateFile
 from .sources import conversations, open_memory, records, transcripts
 from .sources.found import IMPORTED, Notes, Reader, Record, content_id
@@ -127,19 +127,7 @@ class Selection:
 
     def batches(self, notes: Notes, workspace: str | None) -> Iterator[LineBatch]:
         """The submissions in batches like those of a file; a line's number is the number of its submission."""
-        batch, size, number = LineBatch(), 0, 0
-        for number, raw, read in self.lines(notes, workspace):
-            if isinstance(read, Line):
-                batch.good.append(read)
-            elif read is not None:
-                batch.bad.append(read)
-            size += len(raw)
-            batch.end_offset = batch.end_line = number
-            if len(batch.good) + len(batch.bad) >= BATCH_LINES or size >= REQUEST_BYTES:
-                yield batch
-                batch, size = LineBatch(end_offset=number, end_line=number), 0
-        if batch.good or batch.bad:
-            yield batch
+        return batches_of(self.lines(notes, workspace))
 
 
 @dataclass(slots=True)

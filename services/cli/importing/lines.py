@@ -7,7 +7,7 @@ number and content, so an import may be repeated from any point and counts each 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
@@ -119,6 +119,28 @@ def read_batches(
             yield batch
             batch, size = LineBatch(end_offset=offset, end_line=line), 0
     if batch.good or batch.bad or batch.of_service:
+        yield batch
+
+
+def batches_of(lines: Iterable[tuple[int, bytes, Line | BadLine | None]]) -> Iterator[LineBatch]:
+    """Lines in batches like those of ``read_batches``; a number (ascending) stands for the place of a line, too.
+
+    Args:
+        lines: Number, bytes, and what came of each; None is left out.
+    """
+    batch, size, number = LineBatch(), 0, 0
+    for number, raw, read in lines:
+        if isinstance(read, Line):
+            batch.good.append(read)
+        elif read is not None:
+            batch.bad.append(read)
+        size += len(raw)
+        if len(batch.good) + len(batch.bad) >= BATCH_LINES or size >= REQUEST_BYTES:
+            batch.end_offset = batch.end_line = number
+            yield batch
+            batch, size = LineBatch(end_offset=number, end_line=number), 0
+    if number > batch.end_line:
+        batch.end_offset = batch.end_line = number
         yield batch
 
 

@@ -319,17 +319,8 @@ class Sender:
             raise
 
     async def held(self, record: dict[str, Any]) -> Receipt | None:
-        """The receipt of the journal's entry with all fields of ``record``, None if there is no such entry.
-
-        The conversation of an imported turn may have another title there: people rename conversations.
-        """
-        try:
-            entry = await self._clients[-1].get(record["id"], workspace_id=record.get("workspace_id"))
-        except NotFound:
-            return None  # the views may be behind; then the id counts as used
-        stored, wanted = without_conversation(entry.model_dump(mode="json")), without_conversation(record)
-        same = all(stored.get(name) == value for name, value in wanted.items())
-        return Receipt(id=entry.id, seq=entry.seq, duplicate=True) if same else None
+        """See ``held_by``."""
+        return await held_by(self._clients[-1], record)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -342,6 +333,20 @@ class Sender:
             if target != self._there:
                 self._there = target
                 self._clients.append(async_client(target))
+
+
+async def held_by(journal: AsyncCrewJournal, record: dict[str, Any]) -> Receipt | None:
+    """The receipt of the journal's entry with all fields of ``record``, None if there is no such entry.
+
+    The conversation of an imported turn may have another title there: people rename conversations.
+    """
+    try:
+        entry = await journal.get(record["id"], workspace_id=record.get("workspace_id"))
+    except NotFound:
+        return None  # the views may be behind; then the id counts as used
+    stored, wanted = without_conversation(entry.model_dump(mode="json")), without_conversation(record)
+    same = all(stored.get(name) == value for name, value in wanted.items())
+    return Receipt(id=entry.id, seq=entry.seq, duplicate=True) if same else None
 
 
 def find_again(there: Target, where: Where) -> Target:

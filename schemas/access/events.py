@@ -80,7 +80,7 @@ class AccountInvited(ControlPayload):
     link_expires_at: Timestamp
 
     def bearer(self) -> Principal:
-        """The principal of the person, who speaks for nobody else.
+        """The principal of the person, who speaks only for themselves.
 
         Raises:
             pydantic.ValidationError: If the role needs an agent or crew that is missing.

@@ -39,6 +39,7 @@ BENCHES: Final = (
     "hook",
     "corrections",
     "forgetting",
+    "nodes",
     "pages",
 )
 ALONE: Final = ("peers",)

@@ -17,7 +17,7 @@ import Stemmer
 from bench.corpus import Corpus
 from bench.figures import MS, Report, latencies
 from bench.journals import DIM, MODEL, OWNER, entry_message, vector_messages
-from bench.nodes import node_of
+from bench.one_node import node_of
 from bench.recall import ReadyEmbedder, fold_all, folded_views
 from crew_journal.consumers.host.store import ViewStore
 from crew_journal.schemas.context.operations import ContextRequest

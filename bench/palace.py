@@ -25,7 +25,7 @@ import Stemmer
 from bench.corpus import Corpus, random_units
 from bench.figures import MS, Report, at_least, latencies, say
 from bench.journals import DIM, MODEL, OWNER, never_park, raw
-from bench.nodes import node_of
+from bench.one_node import node_of
 from bench.quality import LOCOMO, PROJECT
 from bench.quality_index import lines_of
 from bench.recall import ReadyEmbedder, activation, fold_all

@@ -21,7 +21,9 @@ PEAK: Final = 5.0
 CELL_BYTES: Final = 2e12
 """Largest stream of one cell: it can be read again in half a day."""
 LOAD: Final = 0.6
-"""Share of a core that is planned for; beyond it, queues grow."""
+"""Share of cores and memory that is planned for; beyond it, queues grow."""
+FOLDING: Final = 0.5
+"""Largest share of a core, and of a node's memory, for what every node of a cell does alike: folding, and identities."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,7 @@ class Costs:
     Attributes:
         append_us: CPU of a single append over HTTP (`ingest`).
         fold_us: CPU of folding a message into all views (`replay`).
-        skip_us: CPU of a message of another workspace that a node would read and not fold: 6 µs were measured for reading
-            it, 2 are an estimate, because nodes fold every workspace today.
+        identity_bytes: Memory of an entry at every node: hashes of its id and content, 16 bytes each, and its sequence.
         embed_ms: CPU of one MiniLM vector (`facts`: 60 to 75 texts a second and thread).
         recall_ms: CPU of a recall over HTTP with 100,000 entries in the workspace (`recall`).
         stream_bytes, view_bytes: Of a message with its vector, on disk; a journal of 100,000 messages of all kinds.
@@ -43,7 +44,7 @@ class Costs:
 
     append_us: float = 880
     fold_us: float = 47
-    skip_us: float = 8
+    identity_bytes: float = 40
     embed_ms: float = 14
     recall_ms: float = 5
     stream_bytes: float = 1_200
@@ -93,24 +94,33 @@ class Need:
 def need(agents: int, work: Work, costs: Costs, *, node_cores: float, node_memory_gb: float) -> Need:
     """The need of a crew.
 
-    A node is full when its cores or its memory are. A cell (one stream with its nodes) is full when reading all its messages
-    takes a node a tenth of a core, when its stream takes a third of what the broker can store a second, or at 2 TB.
+    A node is full when its cores or its memory are. A cell (one stream with its nodes, of which each folds everything and
+    keeps the texts of its own workspaces in memory) is full when folding takes half a core of a node or identities half of
+    its memory, when its stream takes a third of what the broker can store a second, or at 2 TB.
     """
     entries = agents * work.entries
     messages = entries * (1 + work.derived)
     a_second = PEAK / DAY_S
     appends, recalls = entries * a_second, agents * work.recalls * a_second
     stored = messages * a_second
-    service = (appends * costs.append_us + stored * costs.fold_us) / 1e6 + recalls * costs.recall_ms / 1e3
+    folding = stored * costs.fold_us / 1e6
+    service = appends * costs.append_us / 1e6 + recalls * costs.recall_ms / 1e3
     embed = entries * work.embedded * a_second * costs.embed_ms / 1e3
     kept = messages * work.kept_days
     in_memory = entries * work.kept_days * work.searched * costs.index_bytes
-    reading = stored * costs.skip_us / 1e6
-    full = (reading / 0.1, stored / (costs.broker_per_s / 3), kept * costs.stream_bytes / CELL_BYTES)
+    usable = node_memory_gb * 1e9 * LOAD - costs.base_bytes
+    identities = entries * work.kept_days * costs.identity_bytes
+    full = (
+        folding / FOLDING,
+        identities / (usable * FOLDING),
+        stored / (costs.broker_per_s / 3),
+        kept * costs.stream_bytes / CELL_BYTES,
+    )
     cells = max(1, *(math.ceil(share) for share in full))
-    by_cores = (service + embed) / (node_cores * LOAD)
-    by_memory = in_memory / (node_memory_gb * 1e9 * LOAD - costs.base_bytes)
+    by_cores = (service + embed) / (node_cores * LOAD - folding / cells)
+    by_memory = in_memory / (usable - identities / cells)
     nodes = max(1, cells, math.ceil(max(by_cores, by_memory)))
+    service += folding / cells * nodes  # every node of a cell folds all of it
     return Need(
         agents=agents,
         messages_a_day=messages,
@@ -119,8 +129,8 @@ def need(agents: int, work: Work, costs: Costs, *, node_cores: float, node_memor
         service_cores=service,
         embed_cores=embed,
         stream_gb=kept * costs.stream_bytes / 1e9,
-        views_gb=kept * costs.view_bytes / 1e9,
-        memory_gb=(nodes * costs.base_bytes + in_memory) / 1e9,
+        views_gb=kept * costs.view_bytes / cells * nodes / 1e9,
+        memory_gb=(nodes * (costs.base_bytes + identities / cells) + in_memory) / 1e9,
         nodes=nodes,
         cells=cells,
         month_core_hours=(service + embed) / PEAK * 24 * MONTH_DAYS,

@@ -141,7 +141,7 @@ class Desk:
         require_journal: Raises if a workspace's documents are not in the journal; takes the workspace and a description
             of the request.
         wait_s: Seconds to wait at most.
-        ownership: For which workspaces this node decides; the others' decisions are made by another node.
+        ownership: For which workspaces this node decides and searches; another node does it for the others.
     """
 
     def __init__(
@@ -194,6 +194,23 @@ class Desk:
         check_access(operation.access, principal)
         request = parse(operation, raw)
         caller = Caller.of(principal, getattr(request, "workspace_id", None))
+
+        async def here() -> A:
+            return await self._run_here(operation, caller, request, raw)
+
+        if self._ownership is ALONE or (operation.effect is Effect.READS and operation.decided != "index"):
+            return await here()
+        if operation.effect is Effect.READS:
+            found: A = await self._ownership.search(operation, caller.workspace_id, principal, raw, here)
+            return found
+        if operation.decided == "anywhere":
+            return await here()
+        decided: A = await self._ownership.decide(
+            operation, decided_for(operation, caller.workspace_id), principal, raw, here
+        )
+        return decided
+
+    async def _run_here(self, operation: Operation[Q, A], caller: Caller, request: Q, raw: Mapping[str, Any]) -> A:
         if self.past is not None and (field := operation.past) and (moment := getattr(request, field)) is not None:
             then = {name: value for name, value in raw.items() if name not in (field, "min_seq")}
             if self._require_journal is not None:
@@ -201,17 +218,8 @@ class Desk:
             if min_seq := getattr(request, "min_seq", None):
                 await self._views.wait_for(min_seq, self._wait_s)
             async with self.past(moment, field) as past:
-                return await past.desk.run(operation, principal, then)
-        if operation.effect is Effect.READS or operation.decided == "anywhere" or self._ownership is ALONE:
-            return await self._answer(operation, caller, request)
-
-        async def here() -> A:
-            return await self._answer(operation, caller, request)
-
-        decided: A = await self._ownership.decide(
-            operation, decided_for(operation, caller.workspace_id), principal, raw, here
-        )
-        return decided
+                return await past.desk.run(operation, caller.principal, then)
+        return await self._answer(operation, caller, request)
 
     async def _answer(self, operation: Operation[Q, A], caller: Caller, request: Q) -> A:
         if operation.views and (min_seq := getattr(request, "min_seq", None)):

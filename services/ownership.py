@@ -1,5 +1,7 @@
 """Whether this node decides for a workspace, and the condition under which the broker stores a decision.
 
+The node that decides for a workspace also keeps its texts in memory and searches them for the others.
+
 Invariant: a decision is made at the owner of its workspace, and carries the assignment under which the owner acted. The
 broker refuses it if there is a later one, so a paused or cut-off node cannot decide after another has taken over. A node
 that runs alone owns everything, without conditions.
@@ -12,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any, Final, Protocol, TypeVar
 
 from ..schemas.core.operation import Operation
+from ..schemas.core.ports import NearQuery, NearText
 from ..schemas.core.principal import Principal
 
 T = TypeVar("T")
@@ -50,6 +53,23 @@ class Ownership:
     ) -> Any:
         """The answer of the node that decides for the workspace: of ``here``, or of another node."""
         return await here()
+
+    async def search(
+        self,
+        operation: Operation[Any, Any],
+        workspace_id: str,
+        principal: Principal,
+        raw: Mapping[str, Any],
+        here: Callable[[], Awaitable[Any]],
+    ) -> Any:
+        """The answer of the node that keeps the workspace's texts in memory, or of ``here`` while that one is silent."""
+        return await here()
+
+    async def nearest(
+        self, query: NearQuery, here: Callable[[NearQuery], Awaitable[list[list[NearText]]]]
+    ) -> list[list[NearText]]:
+        """The same for ``Finder.nearest``."""
+        return await here(query)
 
     async def refold_others(self, workspace_id: str) -> Mapping[str, bool]:
         """Let the other nodes drop what was erased; node → whether it confirmed."""

@@ -330,6 +330,7 @@ LAYERED_READ: Final = Operation(
     views=_EVERY,
     errors=(404, 410, *OF_PROVIDERS),
     command="layered read",
+    decided="index",
 )
 LAYERED_QUERY: Final = Operation(
     name="layered_query",
@@ -340,6 +341,7 @@ LAYERED_QUERY: Final = Operation(
     views=_EVERY,
     errors=(404, *OF_PROVIDERS),
     command="layered query",
+    decided="index",
 )
 FACT_VERIFY: Final = Operation(
     name="fact_verify",
@@ -369,6 +371,7 @@ FACT_CONFLICTS: Final = Operation(
     effect=Effect.READS,
     views=_FACTS,
     command="layered conflicts",
+    decided="index",
 )
 
 TEXT_MAX_CHARS: Final = 200_000
@@ -513,6 +516,7 @@ CONTEXT_ASSEMBLE: Final = Operation(
     ),
     errors=(404, *OF_PROVIDERS),
     command="assemble",
+    decided="index",
 )
 
 
@@ -598,6 +602,7 @@ MEMORY_BLOCK: Final = Operation(
         RELATIONS_PROJECTION,
     ),
     errors=(410, *OF_PROVIDERS),
+    decided="index",
 )
 
 OPERATIONS: Final = (

@@ -162,7 +162,8 @@ class Operation(Generic[Q, A]):
         repeatable: Whether a client may repeat the request if the answer was lost.
         decided: Where several nodes share a journal: ``workspace``, by the owner of the caller's workspace; ``node``, by
             the owner of the system's decisions, because it concerns all workspaces or runs one at a time; ``anywhere``,
-            because it decides nothing. What reads is answered anywhere.
+            because it decides nothing. What reads is answered anywhere, except ``index``: it reads texts in memory
+            (``services/index``), and the owner of the workspace answers, so that one node keeps them.
         needs_journal: What the operation does, in words for the error message that refuses it in a workspace whose
             documents are not stored in the journal; empty if every document store can answer.
     """
@@ -178,7 +179,7 @@ class Operation(Generic[Q, A]):
     command: str | None = None
     repeatable: bool = True
     needs_journal: str = ""
-    decided: Literal["workspace", "node", "anywhere"] = "workspace"
+    decided: Literal["workspace", "node", "anywhere", "index"] = "workspace"
 
     @property
     def past(self) -> str | None:

@@ -629,6 +629,7 @@ DOCUMENT_SEARCH: Final = Operation(
     effect=Effect.READS,
     views=(DOCUMENTS_PROJECTION,),
     errors=OF_PROVIDERS,
+    decided="index",
 )
 DOCUMENT_INDEX: Final = Operation(
     name="document_index",
@@ -659,6 +660,7 @@ SEARCH_MEMORY: Final = Operation(
     views=(DOCUMENTS_PROJECTION,),
     errors=(404, *OF_PROVIDERS),
     needs_journal="searching documents and entries",
+    decided="index",
 )
 
 

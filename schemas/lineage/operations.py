@@ -565,6 +565,7 @@ WHY: Final = Operation(
     views=(*_VIEWS, RECEIPTS_PROJECTION, RELATIONS_PROJECTION, STANDINGS_PROJECTION),
     errors=(404,),
     command="why",
+    decided="index",
 )
 NOTICES: Final = Operation(
     name="notices",
@@ -586,6 +587,7 @@ DIFF: Final = Operation(
     views=(*_VIEWS, STANDINGS_PROJECTION),
     command="diff",
     needs_journal="a comparison of two moments",
+    decided="index",
 )
 BISECT: Final = Operation(
     name="bisect",
@@ -608,5 +610,6 @@ REPLAY: Final = Operation(
     errors=(404,),
     command="replay",
     needs_journal="a replay as of past moments",
+    decided="index",
 )
 OPERATIONS: Final = (SHOW_LINEAGE, WHO_SAW, WHY, NOTICES, DIFF, BISECT, REPLAY)

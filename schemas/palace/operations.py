@@ -441,6 +441,7 @@ PALACE_SEARCH: Final = Operation(
     effect=Effect.READS,
     views=_VIEWS,
     command="palace search",
+    decided="index",
 )
 CHECK_DUPLICATE: Final = Operation(
     name="check_duplicate",
@@ -450,6 +451,7 @@ CHECK_DUPLICATE: Final = Operation(
     effect=Effect.READS,
     views=_VIEWS,
     command="palace duplicates",
+    decided="index",
 )
 DRAWERS: Final = Operation(
     name="drawers",
@@ -487,6 +489,7 @@ WAKE_UP: Final = Operation(
     effect=Effect.READS,
     views=_VIEWS,
     command="palace wake-up",
+    decided="index",
 )
 PALACE_RECALL: Final = Operation(
     name="palace_recall",
@@ -782,6 +785,7 @@ PALACE_RENDER: Final = Operation(
     effect=Effect.READS,
     views=(DRAWERS_PROJECTION,),
     command="palace render",
+    decided="index",
 )
 PALACE_CONTEXT: Final = Operation(
     name="palace_context",
@@ -790,6 +794,7 @@ PALACE_CONTEXT: Final = Operation(
     route="POST /v1/palace/context",
     effect=Effect.READS,
     views=(DRAWERS_PROJECTION,),
+    decided="index",
 )
 
 # Operations on explicit tunnels: connections between two rooms of the palace that a caller created.

@@ -548,6 +548,7 @@ RECALL: Final = Operation(
     route="POST /v1/recall",
     effect=Effect.READS,
     errors=(404,),
+    decided="index",
 )
 RENDER: Final = Operation(
     name="render",
@@ -556,6 +557,7 @@ RENDER: Final = Operation(
     route="POST /v1/recall/render",
     effect=Effect.READS,
     errors=(404,),
+    decided="index",
 )
 RECALL_BRIEF: Final = Operation(
     name="recall_brief",
@@ -564,6 +566,7 @@ RECALL_BRIEF: Final = Operation(
     route="POST /v1/recall/brief",
     effect=Effect.READS,
     errors=(404,),
+    decided="index",
 )
 USED: Final = Operation(
     name="used",
@@ -593,5 +596,6 @@ RUN_EXPECTATIONS: Final = Operation(
     access=Access.ADMINISTRATOR,
     views=(NUDGES_PROJECTION, ENTRIES_PROJECTION),
     errors=(404,),
+    decided="index",
 )
 OPERATIONS: Final = (RECALL, RENDER, RECALL_BRIEF, USED, RECEIPT, RUN_EXPECTATIONS)

@@ -202,7 +202,7 @@ def _since(part: Report) -> str:
     return f", since {part['since']}" if part.get("since") else ""
 
 
-cluster = CommandGroup(help="Several nodes on one journal: show them.")
+cluster = CommandGroup(help="Several nodes on one journal: show them, take slots from one.")
 dlq = CommandGroup(help="Dead letters: events that could not be folded. List, retry or discard them.")
 PACE_S: Final = 1.0
 """Seconds between two readings of views that are behind, to compute their rate."""

@@ -588,7 +588,11 @@ def _dead_letters(answer: Mapping[str, Any]) -> None:
 def _nodes(answer: Mapping[str, Any]) -> None:
     columns = ("name", "slots", "lag", "heard_s", "version", "http")
     rows = [["-" if node.get(column) is None else node[column] for column in columns] for node in answer["nodes"]]
+    for row, node in zip(rows, answer["nodes"], strict=True):
+        row[1] = f"{row[1]} (drained)" if node["drained"] else row[1]
     print_table(columns, rows, right=columns[1:4], empty="the node runs alone")
+    if answer["owner"] is not None:
+        print(safe(f"slot {answer['slot']} belongs to {answer['owner']}"))
 
 
 def _graph(answer: Mapping[str, Any]) -> None:
@@ -1048,6 +1052,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "correct": _correction,
     "corrections": _corrections,
     "cluster": _nodes,
+    "drain_node": _nodes,
     "dead_letters": _dead_letters,
     "relate": _relation,
     "unrelate": _relation,

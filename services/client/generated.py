@@ -3690,14 +3690,38 @@ class Operations:
 
     def cluster(
         self,
+        *,
+        workspace_id: str | None = None,
     ) -> ClusterAnswer:
         """List the nodes of the journal: which are live, for how many slots each decides, and how far its views are.
 
-        A node that runs alone answers with an empty list.
+        A node that runs alone answers with an empty list. With a workspace, also which node owns it.
+
+        Args:
+            workspace_id: The workspace; only a token for all workspaces needs it. `default` if absent.
         """
         from ...schemas.cluster.operations import CLUSTER
 
         return self._operate(CLUSTER, locals())
+
+    def drain_node(
+        self,
+        node: str,
+        *,
+        undo: bool = False,
+    ) -> ClusterAnswer:
+        """Take its slots from a node, so that it can be stopped without a pause; return when the others have them.
+
+        The node goes on answering requests and passes on what it no longer owns. It gets slots again with
+        `--undo`, and when it is started again.
+
+        Args:
+            node: Its name.
+            undo: Let it have slots again.
+        """
+        from ...schemas.cluster.operations import DRAIN_NODE
+
+        return self._operate(DRAIN_NODE, locals())
 
     def show_lineage(
         self,
@@ -4076,6 +4100,7 @@ class AsyncOperations:
     export_log = _awaited(Operations.export_log)
     import_log = _awaited(Operations.import_log)
     cluster = _awaited(Operations.cluster)
+    drain_node = _awaited(Operations.drain_node)
     show_lineage = _awaited(Operations.show_lineage)
     who_saw = _awaited(Operations.who_saw)
     why = _awaited(Operations.why)

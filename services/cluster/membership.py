@@ -75,6 +75,7 @@ class Peer:
     http: str | None = None
     version: str | None = None
     view_seq: int | None = None
+    drained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ class Members(Part, Ownership):
 
     Attributes:
         assignment: The last one that the views have folded.
+        drained: Whether this node shall have no slots, until it is started again.
         gained: Slot of this node → sequence of the assignment that gave it.
         on_change: Called after each change of the assignment.
     """
@@ -150,6 +152,7 @@ class Members(Part, Ownership):
         self.name = name
         self.client = client
         self.assignment = Assignment()
+        self.drained = False
         self.gained: dict[int, int] = {}
         self.on_change: list[Callable[[], None]] = []
         self._writer = writer
@@ -217,15 +220,19 @@ class Members(Part, Ownership):
     def figures(self) -> Mapping[str, Any]:
         """Its section of status."""
         nodes = self.shown()
-        return {**nodes.model_dump(exclude={"nodes"}), "nodes": [node.model_dump() for node in nodes.nodes]}
+        return {
+            "node": nodes.node,
+            "assigned_seq": nodes.assigned_seq,
+            "nodes": [node.model_dump() for node in nodes.nodes],
+        }
 
     @property
     def trouble(self) -> str | None:
         """Nothing: a node without slots answers, too."""
         return None
 
-    def shown(self) -> ClusterAnswer:
-        """All nodes."""
+    def shown(self, workspace_id: str | None = None) -> ClusterAnswer:
+        """All nodes, and the owner of a workspace."""
         now, mine = time.monotonic(), self.assignment
         head = max([self._seen_to(), *(peer.view_seq or 0 for peer in self._peers.values())])
         nodes = []
@@ -237,6 +244,7 @@ class Members(Part, Ownership):
                     name=name,
                     here=name == self.name,
                     assigned=name in mine.nodes,
+                    drained=self._is_drained(name),
                     slots=sum(owner == name for owner in mine.owners),
                     http=self._http() if name == self.name else peer.http if peer is not None else None,
                     version=self._version if name == self.name else peer.version if peer is not None else None,
@@ -245,13 +253,20 @@ class Members(Part, Ownership):
                     heard_s=None if peer is None else round(max(0.0, now - peer.heard), 1),
                 )
             )
-        return ClusterAnswer(node=self.name, assigned_seq=mine.seq, nodes=tuple(nodes))
+        answer = ClusterAnswer(node=self.name, assigned_seq=mine.seq, nodes=tuple(nodes))
+        if workspace_id is None:
+            return answer
+        return answer.model_copy(update={"slot": slot_of(workspace_id), "owner": self.owner(workspace_id)})
 
     # ownership
 
     def owner(self, workspace_id: str) -> str | None:
         """The node that decides for a workspace; None before the first assignment."""
         return self.assignment.owners[slot_of(workspace_id)]
+
+    def searches(self, workspace_id: str) -> bool:
+        """Whether this node keeps the texts of a workspace in memory."""
+        return self.owner(workspace_id) in (None, self.name)
 
     def tenure(self, workspace_id: str) -> SlotTenure | None:
         """The tenure of this node for a workspace; None if another node decides."""
@@ -298,19 +313,31 @@ class Members(Part, Ownership):
         if now - self._looked > LATE_S:
             self._excuse_all()  # it was paused, or has just started: it does not know who is live
         self._looked = now
+        await self.say_alive()
+        live = self._live(now)
+        deciding = tuple(name for name in live if not self._is_drained(name)) or live
+        due = deciding != self.assignment.nodes and live[0] == self.name
+        due = due or (self._is_fresh and self.name in self.assignment.nodes)
+        if due and self.client.is_connected:
+            await self._assign(deciding)
+
+    async def say_alive(self) -> None:
+        """Send a heartbeat."""
         alive = {
             "name": self.name,
             "run": self._run,
             "http": self._http(),
             "version": self._version,
             "view_seq": self._seen_to(),
+            "drained": self.drained,
         }
         await self.client.publish(ALIVE, orjson.dumps(alive))
-        live = self._live(now)
-        due = live != self.assignment.nodes and live[0] == self.name
-        due = due or (self._is_fresh and self.name in self.assignment.nodes)
-        if due and self.client.is_connected:
-            await self._assign(live)
+
+    def _is_drained(self, name: str) -> bool:
+        if name == self.name:
+            return self.drained
+        peer = self._peers.get(name)
+        return peer is not None and peer.drained
 
     def _live(self, now: float) -> tuple[str, ...]:
         return tuple(sorted({self.name, *(name for name, peer in self._peers.items() if now - peer.heard <= DEAD_S)}))
@@ -341,7 +368,8 @@ class Members(Part, Ownership):
             if known is not None and known.run in ("", run):
                 del self._peers[name]
             return
-        self._peers[name] = Peer(time.monotonic(), run, said["http"], said["version"], said["view_seq"])
+        drained = bool(said.get("drained"))  # earlier versions do not say it
+        self._peers[name] = Peer(time.monotonic(), run, said["http"], said["version"], said["view_seq"], drained)
 
     async def _name_nodes(self, message: Msg) -> None:
         await message.respond(orjson.dumps(self._live(time.monotonic())))

@@ -1,8 +1,9 @@
-"""Passes a decision on to the node that makes it.
+"""Passes a decision on to the node that makes it, and a search to the node that keeps the workspace's texts in memory.
 
 A request travels as a value on ``op.<node>``: operation, principal, fields. It is signed with a key that only the nodes
-have, so that nobody else at the broker can name a principal. Invariant: a request is passed on again only if it is certain
-that no node has begun it; else the caller gets a 503 and repeats it.
+have, so that nobody else at the broker can name a principal. Invariant: a decision is passed on again only if it is certain
+that no node has begun it; else the caller gets a 503 and repeats it. A search is answered here if the other node is silent
+or behind, because every node has all views; so no search waits for the replacement of a lost node.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import time
+from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import orjson
@@ -20,8 +25,17 @@ from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
 from ...schemas.core import errors
-from ...schemas.core.errors import CrewJournalError, EntryTooLarge, FieldProblem, ViewsBehind
-from ...schemas.core.operation import Operation
+from ...schemas.core.errors import (
+    CrewJournalError,
+    EntryTooLarge,
+    FieldProblem,
+    InvalidQuery,
+    NotFound,
+    Unavailable,
+    ViewsBehind,
+)
+from ...schemas.core.operation import Effect, Operation
+from ...schemas.core.ports import NearQuery, NearText
 from ...schemas.core.principal import Principal
 from ...schemas.entries.tables import ADMISSION_PROJECTION
 from ...schemas.operations import ALL
@@ -38,6 +52,14 @@ FIND_S: Final = 12.0
 """Seconds until a request gives up to find an owner; a lost node is replaced within 6 s."""
 PAUSE_S: Final = 0.1
 """Seconds until a request looks for the owner again."""
+SILENT_S: Final = 2.5
+"""Seconds since the last heartbeat of a node after which its searches are answered by the node that was asked."""
+LOOK_S: Final = 0.25
+"""Seconds between two looks whether the node that searches is still heard."""
+CAUGHT_UP_S: Final = 0.5
+"""Seconds for the views of the node that searches to reach those of the node that was asked."""
+DRAINED_S: Final = 15.0
+"""Seconds until the nodes act under an assignment without a drained node."""
 REFOLD_S: Final = 600.0
 """Seconds for another node to fold its views again."""
 ENVELOPE_BYTES: Final = 4_096
@@ -45,6 +67,9 @@ ENVELOPE_BYTES: Final = 4_096
 _SIGNATURE: Final = 32
 _OPERATIONS: Final = {operation.name: operation for operation in ALL}
 _log = structlog.get_logger(__name__)
+_PASSED: Final[ContextVar[bool]] = ContextVar("crew_journal_passed", default=False)
+"""Whether another node has passed the request on: it is answered here, also if the owner has changed meanwhile."""
+Nearest = Callable[[NearQuery], Awaitable[list[list[NearText]]]]
 
 
 def error_as_value(error: CrewJournalError) -> dict[str, Any]:
@@ -67,13 +92,19 @@ def error_of(value: Mapping[str, Any]) -> CrewJournalError:
     return error
 
 
+def _as_value(operation: Operation[Any, Any], principal: Principal, raw: Mapping[str, Any]) -> dict[str, Any]:
+    who = principal.model_dump(mode="json")
+    return {"operation": operation.name, "principal": who, "raw": dict(raw), "run": RUN.get()}
+
+
 class RoutedOwnership(Members):
-    """A node that makes its own decisions and passes the others on."""
+    """A node that decides and searches for its own workspaces and passes other requests on."""
 
     _desk: Desk
     _budgets: Budgets
     _key: bytes
     _refold: Callable[[str], Awaitable[None]]
+    _nearest: Nearest
 
     async def serve(
         self,
@@ -81,6 +112,7 @@ class RoutedOwnership(Members):
         budgets: Budgets,
         key: bytes,
         refold: Callable[[str], Awaitable[None]],
+        nearest: Nearest,
     ) -> None:
         """Answer requests of other nodes from now on.
 
@@ -89,11 +121,14 @@ class RoutedOwnership(Members):
             budgets: Of the tokens; the node that decides counts.
             key: Signs requests.
             refold: Drops what was erased of a workspace from the views and files of this node.
+            nearest: Searches the indexes of this node for reactors of other nodes.
         """
-        self._desk, self._budgets, self._key, self._refold = desk, budgets, key, refold
+        self._desk, self._budgets, self._key = desk, budgets, key
+        self._refold, self._nearest = refold, nearest
         self._serving: set[asyncio.Task[None]] = set()
-        for subject, take in ((f"op.{self.name}", self._on_request), (f"refold.{self.name}", self._on_refold)):
-            await self.client.subscribe(subject, cb=take)
+        takes = {"op": self._on_request, "refold": self._on_refold, "drain": self._on_drain}
+        for subject, take in takes.items():
+            await self.client.subscribe(f"{subject}.{self.name}", cb=take)
 
     async def stop(self) -> None:
         """Leave, then finish what was begun."""
@@ -130,14 +165,7 @@ class RoutedOwnership(Members):
                 finally:
                     FENCE.reset(token)
             if owner is not None and owner != self.name:
-                body = body or self._signed(
-                    {
-                        "operation": operation.name,
-                        "principal": principal.model_dump(mode="json"),
-                        "raw": dict(raw),
-                        "run": RUN.get(),
-                    }
-                )
+                body = body or self._signed(_as_value(operation, principal, raw))
                 answer = await self._ask(owner, workspace_id, f"op.{owner}", body)
                 if answer is not None:
                     return await self._shown(operation, answer)
@@ -169,17 +197,67 @@ class RoutedOwnership(Members):
             asked.cancel()
         return None if answer.get("moved") else answer
 
-    async def _shown(self, operation: Operation[Any, Any], answer: Mapping[str, Any]) -> Any:
+    async def _shown(
+        self, operation: Operation[Any, Any], answer: Mapping[str, Any], wait_s: float = MIN_SEQ_WAIT_S
+    ) -> Any:
         """The answer, once the views of this node show what the owner's showed."""
         if (refused := answer.get("error")) is not None:
             raise error_of(refused)
         decided = operation.answer.model_validate(answer["answer"])
         try:
-            await self._views.wait_for(answer["view_seq"], MIN_SEQ_WAIT_S, *operation.views or (ADMISSION_PROJECTION,))
+            await self._views.wait_for(answer["view_seq"], wait_s, *operation.views or (ADMISSION_PROJECTION,))
         except ViewsBehind:
             if getattr(decided, "visible", False):
                 return decided.model_copy(update={"visible": False})
         return decided
+
+    async def search(
+        self,
+        operation: Operation[Any, Any],
+        workspace_id: str,
+        principal: Principal,
+        raw: Mapping[str, Any],
+        here: Callable[[], Awaitable[Any]],
+    ) -> Any:
+        """See ``Ownership.search``; errors are those of the handler."""
+        owner = self.owner(workspace_id)
+        if owner is None or owner == self.name or _PASSED.get():
+            return await here()
+        answer = await self._searched_by(owner, _as_value(operation, principal, raw))
+        return await here() if answer is None else await self._shown(operation, answer, CAUGHT_UP_S)
+
+    async def nearest(self, query: NearQuery, here: Nearest) -> list[list[NearText]]:
+        """See ``Ownership.nearest``."""
+        owner = self.owner(query.workspace_id)
+        if owner is None or owner == self.name:
+            return await here(query)
+        vectors = [b64encode(vector).decode() for vector in query.vectors]
+        answer = await self._searched_by(owner, {"near": {**asdict(replace(query, vectors=())), "vectors": vectors}})
+        if answer is None or "near" not in answer:
+            return await here(query)  # it is repeated here if it failed there
+        return [[NearText(*text) for text in texts] for texts in answer["near"]]
+
+    async def _searched_by(self, owner: str, value: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The answer of the node that searches; None if this one must answer, since that one is silent or behind."""
+        body = self._signed({**value, "seen": self._seen_to()})
+        if len(body) + ENVELOPE_BYTES > self.client.max_payload or not self._is_heard(owner):
+            return None
+        asked = asyncio.ensure_future(self.client.request(f"op.{owner}", body, timeout=ANSWER_S))
+        try:
+            while not asked.done():
+                await asyncio.wait({asked}, timeout=LOOK_S)
+                if not asked.done() and not self._is_heard(owner):
+                    return None
+            answer: dict[str, Any] = orjson.loads(asked.result().data)
+        except (NatsError, TimeoutError):
+            return None
+        finally:
+            asked.cancel()
+        return None if answer.get("moved") else answer
+
+    def _is_heard(self, name: str) -> bool:
+        peer = self._peers.get(name)
+        return self.client.is_connected and peer is not None and time.monotonic() - peer.heard <= SILENT_S
 
     # at the owner
 
@@ -192,26 +270,56 @@ class RoutedOwnership(Members):
         asked = self._checked(message.data)
         if asked is None:
             return
-        operation = _OPERATIONS.get(asked["operation"])
-        principal = Principal.model_validate(asked["principal"])
-        answer: dict[str, Any] = {"moved": True}  # an operation that this version does not know is not begun, either
-        if operation is not None:
-            try:
-                request = parse(operation, asked["raw"])
-                caller = Caller.of(principal, getattr(request, "workspace_id", None))
-                if self.hold(decided_for(operation, caller.workspace_id)):
-                    SPENDER.set(self._budgets.spender(principal))
-                    RUN.set(asked["run"])
-                    decided = await self._desk.run(operation, principal, asked["raw"])
-                    answer = {"answer": decided.model_dump(mode="json"), "view_seq": self._seen_to()}
-            except CrewJournalError as error:
-                answer = {"error": error_as_value(error)}
-            except Exception as error:
-                log_unexpected(error, self._run)
-                unexpected = CrewJournalError("an unexpected fault of the node that decides; it is in its log")
-                answer = {"error": error_as_value(unexpected)}
+        try:
+            answer = await (self._answer_near(asked) if "near" in asked else self._answer_operation(asked))
+        except CrewJournalError as error:
+            answer = {"error": error_as_value(error)}
+        except Exception as error:
+            log_unexpected(error, self._run)
+            unexpected = CrewJournalError("an unexpected fault of the node that was asked; it is in its log")
+            answer = {"error": error_as_value(unexpected)}
+        data = orjson.dumps(answer)
+        if len(data) > self.client.max_payload:
+            large = f"the answer has {len(data):,} bytes, the broker passes on {self.client.max_payload:,}"
+            hint = f"what was asked for is done; ask {self.name} for the answer"
+            refused = {"moved": True} if "seen" in asked else {"error": error_as_value(EntryTooLarge(large, hint=hint))}
+            data = orjson.dumps(refused)
         with contextlib.suppress(NatsError):
-            await message.respond(orjson.dumps(answer))
+            await message.respond(data)
+
+    async def _answer_operation(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        operation = _OPERATIONS.get(asked["operation"])
+        if operation is None:
+            return {"moved": True}  # an operation that this version does not know is not begun, either
+        principal = Principal.model_validate(asked["principal"])
+        request = parse(operation, asked["raw"])
+        caller = Caller.of(principal, getattr(request, "workspace_id", None))
+        if operation.effect is Effect.READS:
+            if not await self._has_seen(asked["seen"]):
+                return {"moved": True}
+            _PASSED.set(True)
+        elif not self.hold(decided_for(operation, caller.workspace_id)):
+            return {"moved": True}
+        SPENDER.set(self._budgets.spender(principal))
+        RUN.set(asked["run"])
+        decided = await self._desk.run(operation, principal, asked["raw"])
+        return {"answer": decided.model_dump(mode="json"), "view_seq": self._seen_to()}
+
+    async def _answer_near(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        if not await self._has_seen(asked["seen"]):
+            return {"moved": True}
+        near = asked["near"]
+        query = NearQuery(**{**near, "vectors": [b64decode(vector) for vector in near["vectors"]]})
+        found = await self._nearest(query)
+        return {"near": [[(text.item, text.cosine, text.seq) for text in texts] for texts in found]}
+
+    async def _has_seen(self, seq: int) -> bool:
+        """Whether the views reach a sequence soon: what the other node has shown must be in the answer."""
+        try:
+            await self._views.wait_for(seq, CAUGHT_UP_S, ADMISSION_PROJECTION)
+        except ViewsBehind:
+            return False
+        return True
 
     # erasures
 
@@ -246,6 +354,43 @@ class RoutedOwnership(Members):
             done = False
         with contextlib.suppress(NatsError):
             await message.respond(orjson.dumps({"done": done}))
+
+    # draining
+
+    async def drain(self, name: str, *, undo: bool) -> None:
+        """Take its slots from a node, or let it have slots again; returns when both act under that assignment.
+
+        Raises:
+            NotFound: If no node of this name is live.
+            InvalidQuery: If no other node could have the slots.
+            Unavailable: If the node or the others do not follow in time.
+        """
+        live = {node.name: node for node in self.shown().nodes}
+        if name not in live:
+            raise NotFound(f"no node is called {name}", hint=f"one of {', '.join(live)}")
+        if not undo and all(node.drained for node in live.values() if node.name != name):
+            raise InvalidQuery(f"no other node could have the slots of {name}", hint="start another node first")
+        try:
+            async with asyncio.timeout(DRAINED_S):
+                body = self._signed({"drained": not undo})
+                await self.client.request(f"drain.{name}", body, timeout=DRAINED_S)
+                while (name in self.assignment.nodes) is not undo:
+                    await self.change()
+        except (NatsError, TimeoutError):
+            raise Unavailable(
+                f"the slots of {name} have not moved yet", hint="look at `cluster status`, then repeat the command"
+            ) from None
+
+    async def _on_drain(self, message: Msg) -> None:
+        if (asked := self._checked(message.data)) is None:
+            return
+        self.drained = bool(asked["drained"])
+        await self.say_alive()
+        with contextlib.suppress(NatsError, TimeoutError):
+            async with asyncio.timeout(DRAINED_S):
+                while (self.name in self.assignment.nodes) is self.drained:
+                    await self.change()
+            await message.respond(b"{}")
 
     # signatures
 

@@ -260,6 +260,12 @@ class HotCache:
                 del self._slots[key]
                 _log.info("hot_index_dropped", kind=key[0], workspace_id=key[1])
 
+    def keep(self, wanted: Callable[[str], bool]) -> None:
+        """Drop the indexes of workspaces that are not wanted, except those that are being loaded."""
+        for kind, workspace_id in list(self._slots):
+            if self._slots[kind, workspace_id].loading is None and not wanted(workspace_id):
+                del self._slots[kind, workspace_id]
+
     async def renew(self) -> None:
         """Load the indexes of a replaced views file again: nothing of that file is in memory afterwards."""
         for slot in self.slots():

@@ -74,6 +74,7 @@ class NodeFinder:
     """The nearest texts of a node."""
 
     def __init__(self, node: Node) -> None:
+        self._ownership = node.ownership
         self._of = {
             ENTRY_KIND: NearEntries(node.views, node.recall.indexes).nearest,
             DRAWER_KIND: NearDrawers(node.use(DrawerSearch)).nearest,
@@ -81,6 +82,10 @@ class NodeFinder:
 
     async def nearest(self, query: NearQuery) -> list[list[NearText]]:
         """See ``Finder.nearest``."""
+        return await self._ownership.nearest(query, self.here)
+
+    async def here(self, query: NearQuery) -> list[list[NearText]]:
+        """The same in the indexes of this node."""
         return await self._of[query.kind](query)
 
 
@@ -334,6 +339,7 @@ class Runtime:
         )
         node.put(BrokerLink, link)
         node.put(DeadLetters, views.desk)
+        finder = NodeFinder(node)
         context = ReactorContext(
             await link.connect(stack, "crew-journal reactors"),
             writer,
@@ -342,7 +348,7 @@ class Runtime:
             utc_now,
             settings,
             views=store,
-            finder=NodeFinder(node),
+            finder=finder,
             embedder_for=embedding.running,
             embedder_trouble=embedding.trouble,
             subject_key=node.subject_key,
@@ -391,8 +397,8 @@ class Runtime:
         if members is not None:
             self._http_url = server.url
             key = hmac.digest(node.subject_key, b"crew-journal operations", "sha256")
-            await members.serve(services.desk, budgets, key, erasures.refold)
-            members.on_change.append(erasures.take_over)
+            await members.serve(services.desk, budgets, key, erasures.refold, finder.here)
+            members.on_change += [erasures.take_over, partial(node.recall.cache.keep, members.searches)]
             await parts.begin("cluster", members)
             self._say(f"node: {members.name}")
         await parts.begin("ingest", ingest)

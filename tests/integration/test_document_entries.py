@@ -13,7 +13,7 @@ from support.events import document, entry
 from support.recall import ANALYZER
 from support.recalling import AGENT, NOW, Fixture, recalling
 
-from bench.nodes import node_of
+from bench.one_node import node_of
 from crew_journal.schemas.access.operations import NudgesRequest
 from crew_journal.schemas.core.errors import NotFound
 from crew_journal.schemas.core.principal import Principal, Role

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from support.memory_node import SWIFT
-from support.requests_of import HOSTILE, WRONG_URL, accepted, asked, fields_of, grown
+from support.requests_of import HOSTILE, WRONG_URL, Verdicts, accepted, asked, good_request, grown
 from support.stack import Stack
 from support.tool_calls import Place, furnished
 
@@ -32,14 +32,14 @@ from crew_journal.services.journal.broker.streams import stream_head
 from crew_journal.services.journal.intake.ingest import Ingest
 
 MINE, OTHER = "zirconium", "palladium"
-AT_ONCE = 6
-"""Requests under way: below the connections that one token may hold."""
 PLAIN = {what: raw for what, raw in HOSTILE.items() if not what.startswith("deep")}
 """Without those whose depth is refused before a field is looked at."""
 MOST_URL = 8_000
 """Characters of a URL: a longer one is refused by the server itself."""
 WAITS = {"sweep"}
 """Ends only when reactors that this node lacks have swept."""
+DEPENDS = {"document_search", "layered_query", "memory_block", "run_expectations", "why", "diff", "replay"}
+"""Operations that read texts in memory only with fields that a good request lacks, or for a model."""
 OPEN = {"/healthz", "/readyz", "/metrics"}
 """Routes without a token; none names a workspace (test_isolation_node)."""
 Anything = Operation[Any, Any]
@@ -57,11 +57,7 @@ class World:
 
     def good(self, operation: Anything, place: Place | None = None) -> dict[str, Any]:
         """A good request."""
-        place = place or self.mine
-        known = place.values("", operation.name) | {"agent_id": "ada", "crew_id": "red", "user": "maria", "seq": 1}
-        known |= {"kind": "fact", "name": place.fact} if operation.name == "layered_read" else {}
-        known.pop("workspace_id")
-        return fields_of(operation, known)
+        return good_request(operation, place or self.mine)
 
 
 @pytest.fixture(scope="module")
@@ -89,40 +85,13 @@ async def world(stack: Stack) -> AsyncIterator[World]:
         await reactor.stop()
 
 
-class Verdicts:
-    """Asks many requests, some at once, and keeps what is wrong with their answers."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.wrong: list[str] = []
-        self._room = asyncio.Semaphore(AT_ONCE)
-
-    async def check(
-        self, what: str, request: Callable[[], Awaitable[httpx.Response]], *statuses: int, leaks: str = OTHER
-    ) -> None:
-        """Ask; wrong are a server fault, another status than ``statuses`` if there are any, and the other's mark."""
-        async with self._room:
-            try:
-                answer = await request()
-            except httpx.HTTPError as error:
-                self.wrong.append(f"{what}: {error!r}")
-                return
-        self.asked += 1
-        if answer.status_code >= 500 and answer.status_code != 503:
-            self.wrong.append(f"{what}: {answer.status_code} {answer.text[:300]}")
-        if statuses and answer.status_code not in statuses:
-            self.wrong.append(f"{what}: {answer.status_code} instead of {statuses} {answer.text[:300]}")
-        if leaks and leaks in answer.text:
-            self.wrong.append(f"{what}: shows the other workspace {answer.text[:300]}")
-
-
 async def _all(checks: Sequence[Awaitable[None]]) -> None:
     await asyncio.gather(*checks)
 
 
 @pytest.mark.parametrize("token", ["garbage", "not ASCII", "revoked", ""])
 async def test_no_route_answers_a_token_that_is_not_valid(world: World, token: str) -> None:
-    verdicts = Verdicts()
+    verdicts = Verdicts(OTHER)
     headers = {b"Authorization": b"Bearer " + world.tokens[token].encode()} if token else {}
     async with httpx.AsyncClient(base_url=world.stack.url, headers=headers, timeout=60) as http:  # type: ignore[arg-type]
         await _all([
@@ -150,7 +119,7 @@ async def test_no_operation_answers_a_role_that_is_too_low(world: World, role: s
     lowest = {Access.ADMINISTRATOR: {"AGENT", "LEAD"}, Access.NODE_OWNER: {"AGENT", "LEAD", "ADMIN"}}
     refused = [operation for operation in ALL if role in lowest.get(operation.access, ())]
     assert refused
-    verdicts = Verdicts()
+    verdicts = Verdicts(OTHER)
     async with world.stack.http(world.tokens[role]) as http:
         await _all([
             verdicts.check(operation.name, lambda op=operation: asked(http, op, world.good(op)), 403)
@@ -161,7 +130,7 @@ async def test_no_operation_answers_a_role_that_is_too_low(world: World, role: s
 
 @pytest.mark.parametrize("role", ["AGENT", "ADMIN", pytest.param("LEAD", marks=pytest.mark.nightly)])
 async def test_no_operation_answers_for_another_workspace_or_with_its_ids(world: World, role: str) -> None:
-    verdicts = Verdicts()
+    verdicts = Verdicts(OTHER)
     async with world.stack.http(world.tokens[role]) as http:
         checks = []
         for operation in ALL:
@@ -186,7 +155,7 @@ async def test_no_operation_answers_for_another_workspace_or_with_its_ids(world:
 
 
 async def test_no_operation_of_an_agent_shows_the_other_workspace(world: World) -> None:
-    verdicts = Verdicts()
+    verdicts = Verdicts(OTHER)
     async with world.stack.http(world.tokens["AGENT"]) as http:
         reading = [operation for operation in ALL if operation.effect is Effect.READS]
         await _all([
@@ -199,9 +168,28 @@ async def test_no_operation_of_an_agent_shows_the_other_workspace(world: World) 
     assert not verdicts.wrong, "\n".join(verdicts.wrong)
 
 
+async def test_what_reads_texts_in_memory_says_so(world: World) -> None:
+    """Such an operation goes to the node that keeps the texts; else each node would load them."""
+    cache, undeclared, idle = world.stack.recall.cache, [], []
+    async with world.stack.http(world.tokens["ADMIN"]) as http:
+        for operation in ALL:
+            if operation.effect is not Effect.READS or operation.access is Access.NODE_OWNER:
+                continue
+            fields = world.good(operation)
+            fields |= {"query": "the press"} if "query" in operation.request.model_fields else {}
+            cache.keep(lambda _workspace: False)
+            await asked(http, operation, fields)
+            if cache.slots() and operation.decided != "index":
+                undeclared.append(operation.name)
+            if operation.decided == "index" and not cache.slots():
+                idle.append(operation.name)
+    assert not undeclared, ", ".join(undeclared)
+    assert set(idle) <= DEPENDS
+
+
 @pytest.mark.parametrize("what", HOSTILE)
 async def test_no_hostile_value_is_a_server_fault_on_any_way_in(world: World, what: str) -> None:
-    raw, verdicts = HOSTILE[what], Verdicts()
+    raw, verdicts = HOSTILE[what], Verdicts(OTHER)
     async with world.stack.http(world.tokens["AGENT"]) as http:
         publish = next(operation for operation in ALL if operation.name == "publish_entry")
         for name in ("summary", "payload", "entry_type"):
@@ -220,7 +208,7 @@ async def test_no_hostile_value_is_a_server_fault_on_any_way_in(world: World, wh
 @pytest.mark.parametrize("which", ["texts", pytest.param("all", marks=pytest.mark.nightly)])
 async def test_no_field_of_any_operation_is_a_server_fault_whatever_it_holds(world: World, which: str) -> None:
     plain = {what: HOSTILE[what] for what in ("blank", "strange")} if which == "texts" else PLAIN
-    verdicts, tried = Verdicts(), 0
+    verdicts, tried = Verdicts(OTHER), 0
     async with world.stack.http(world.tokens["ADMIN"]) as http:
         checks = []
         for operation in ALL:

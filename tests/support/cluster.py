@@ -27,7 +27,7 @@ POLL_S: Final = 0.1
 _CONFIG: Final = """server_name: {name}
 listen: "127.0.0.1:{port}"
 jetstream {{ store_dir: "{store}" }}
-cluster {{ name: crew, listen: "127.0.0.1:{route}", routes: [{routes}] }}
+cluster {{ name: crew, listen: "127.0.0.1:{route}", no_advertise: true, routes: [{routes}] }}
 """
 
 

@@ -1,4 +1,4 @@
-"""A TCP proxy before the service that loses answers or connections when a test says so."""
+"""A TCP proxy that loses answers or connections, or holds all bytes back, when a test says so."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ class Flaky:
         url: Where it listens.
         lose_answers: So many answers are lost: the service did it, the client never hears.
         requests: Connections taken.
+        passes: Cleared while it holds back all bytes, which then arrive late.
     """
 
     url: str = ""
     lose_answers: int = 0
     requests: int = 0
+    passes: asyncio.Event = field(default_factory=asyncio.Event)
     _open: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.passes.set()
 
     def break_connections(self) -> None:
         """Break every connection at once."""
@@ -35,7 +40,11 @@ class Flaky:
     async def carry(self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection of a client."""
         self.requests += 1
-        above_reader, above = await asyncio.open_connection(host, port)
+        try:
+            above_reader, above = await asyncio.open_connection(host, port)
+        except OSError:
+            writer.transport.abort()
+            return
         self._open.add(writer)
         up = asyncio.create_task(self._pump(reader, above, answers=False))
         down = asyncio.create_task(self._pump(above_reader, writer, answers=True))
@@ -53,13 +62,14 @@ class Flaky:
                 if answers and self.lose_answers > 0:
                     self.lose_answers -= 1
                     return
+                await self.passes.wait()
                 sink.write(piece)
                 await sink.drain()
 
 
 @asynccontextmanager
 async def flaky_proxy(url: str) -> AsyncIterator[Flaky]:
-    """A proxy before the service at ``url``."""
+    """A proxy before the service at ``url``; its own URL has the same scheme."""
     parts = urlsplit(url)
     proxy = Flaky()
 
@@ -68,7 +78,7 @@ async def flaky_proxy(url: str) -> AsyncIterator[Flaky]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
-    proxy.url = f"http://{host}:{port}"
+    proxy.url = f"{parts.scheme}://{host}:{port}"
     try:
         yield proxy
     finally:

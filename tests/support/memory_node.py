@@ -15,7 +15,7 @@ from support.embedding import QUICK, until
 from support.folded_journal import folded_journal
 from support.stack import DEADLINE_S, HOT_INDEX_BYTES, SUBJECT_KEY
 
-from bench.nodes import node_of
+from bench.one_node import node_of
 from crew_journal.consumers.adapters.choose import ObservedEmbedder
 from crew_journal.consumers.health.reactor import HealthReactor
 from crew_journal.consumers.host.host import Host

@@ -97,10 +97,14 @@ class NodeProcess:
         await asyncio.to_thread(self.process.wait)
 
 
-async def start_process(folder: Path, name: str, nats: str, user: str, password: str) -> NodeProcess:
+async def start_process(
+    folder: Path, name: str, nats: str, user: str | None = None, password: str | None = None, *options: str
+) -> NodeProcess:
     """Start ``up --node`` on a data directory."""
-    command = [str(COMMAND), "up", "--data-dir", str(folder), "--http", "127.0.0.1:0"]
-    settings = {"NATS_USER": user, "NATS_PASSWORD": password, "EMBEDDER": "none", "SEAL_S": "0"}
+    command = [str(COMMAND), "up", "--data-dir", str(folder), "--http", "127.0.0.1:0", *options]
+    settings = {"EMBEDDER": "none", "SEAL_S": "0"}
+    if user is not None and password is not None:
+        settings |= {"NATS_USER": user, "NATS_PASSWORD": password}
     environment = os.environ | {f"CREW_JOURNAL_{key}": value for key, value in settings.items()}
     with (folder.parent / f"{name}.log").open("ab") as log:
         process = Stack.popen(

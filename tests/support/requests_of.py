@@ -5,12 +5,14 @@ Fields are sent as raw JSON text, so that values which no JSON library writes (`
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
+from support.tool_calls import Place
 
 from crew_journal.schemas.core.errors import CrewJournalError
 from crew_journal.schemas.core.operation import Operation
@@ -18,6 +20,8 @@ from crew_journal.services.desk import parse
 from crew_journal.services.http.operations import inlined
 from crew_journal.services.problem import parse_json
 
+AT_ONCE: Final = 6
+"""Requests under way: below the connections that one token may hold."""
 DEEP: Final = 100_000
 HOSTILE: Final[Mapping[str, str]] = {
     "blank": '" "',
@@ -77,6 +81,14 @@ def fields_of(operation: Operation[Any, Any], known: Mapping[str, Any]) -> dict[
     return {name: known.get(name, _made(schema["properties"][name])) for name in needed}
 
 
+def good_request(operation: Operation[Any, Any], place: Place) -> dict[str, Any]:
+    """A good request to a furnished workspace."""
+    known = place.values("", operation.name) | {"agent_id": "ada", "crew_id": "red", "user": "maria", "seq": 1}
+    known |= {"kind": "fact", "name": place.fact} if operation.name == "layered_read" else {}
+    known.pop("workspace_id")
+    return fields_of(operation, known)
+
+
 def grown(operation: Operation[Any, Any], name: str) -> str:
     """A text as long as the field may be, of letters that folding makes longer."""
     schema = _schema(operation)["properties"][name]
@@ -129,3 +141,33 @@ async def asked(
     return await http.request(
         operation.method, path, content=body.encode(), headers={"Content-Type": "application/json"}
     )
+
+
+class Verdicts:
+    """Asks many requests, some at once, and keeps what is wrong with their answers.
+
+    Args:
+        other: A word that only the other workspace's texts hold.
+    """
+
+    def __init__(self, other: str) -> None:
+        self.asked = 0
+        self.wrong: list[str] = []
+        self._other = other
+        self._room = asyncio.Semaphore(AT_ONCE)
+
+    async def check(self, what: str, request: Callable[[], Awaitable[httpx.Response]], *statuses: int) -> None:
+        """Ask; wrong are a server fault, another status than ``statuses`` if there are any, and the other's word."""
+        async with self._room:
+            try:
+                answer = await request()
+            except httpx.HTTPError as error:
+                self.wrong.append(f"{what}: {error!r}")
+                return
+        self.asked += 1
+        if answer.status_code >= 500 and answer.status_code != 503:
+            self.wrong.append(f"{what}: {answer.status_code} {answer.text[:300]}")
+        if statuses and answer.status_code not in statuses:
+            self.wrong.append(f"{what}: {answer.status_code} instead of {statuses} {answer.text[:300]}")
+        if self._other in answer.text:
+            self.wrong.append(f"{what}: shows the other workspace {answer.text[:300]}")

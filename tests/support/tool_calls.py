@@ -15,6 +15,7 @@ from support.stack import Stack
 from crew_journal.schemas.core.principal import Role
 from crew_journal.schemas.operations import ALL
 from crew_journal.schemas.toolsets import Tool, input_schema
+from crew_journal.services.client import AsyncCrewJournal
 
 OPERATIONS: Final = {operation.name: operation for operation in ALL}
 LONG: Final = 300_000
@@ -146,23 +147,28 @@ async def furnished(stack: Stack, workspace: str, mark: str) -> Place:
     """A workspace with one of everything, recorded by its agent ``ada``."""
     token = await stack.token(Role.LEAD, workspace, agent="ada", crew="red")
     async with stack.client() as owner, stack.client(token.plaintext) as ada:
-        await owner.register_agent("ada", memory_enabled=True, crew_id="red", workspace_id=workspace)
-        entries = [
-            {
-                "id": f"{workspace}-{name}",
-                "entry_type": "run.completed",
-                "summary": f"Who keeps the press? {mark} does, {name}",
-            }
-            for name in ("first", "second", "retired", "corrected")
-        ]
-        last = (await ada.append_batch([{**entry, "agent_id": "ada", "crew_id": "red"} for entry in entries]))[-1].seq
-        found = await ada.recall("Who keeps the press?", min_seq=last)
-        for number in (1, 2):
-            written = await ada.document_write("AGENT", "append", f"- the press belongs to {mark} {number}")
-        filed = await ada.add_drawer("works", "cellar", f"The press of {mark} stands here")
-        made = await ada.kg_add("something", "keeps", "the old press", source_closet=mark)
-        await ada.diary_write("ada", f"Today the press of {mark} was oiled")
-        await ada.count(min_seq=made.seq)
-        assert found.receipt is not None
-        await ada.receipt(found.receipt)  # it is in the views, so that no record comes later
+        return await furnish(owner, ada, workspace, mark)
+
+
+async def furnish(owner: AsyncCrewJournal, ada: AsyncCrewJournal, workspace: str, mark: str) -> Place:
+    """The same with clients of the owner and of the agent, a LEAD."""
+    await owner.register_agent("ada", memory_enabled=True, crew_id="red", workspace_id=workspace)
+    entries = [
+        {
+            "id": f"{workspace}-{name}",
+            "entry_type": "run.completed",
+            "summary": f"Who keeps the press? {mark} does, {name}",
+        }
+        for name in ("first", "second", "retired", "corrected")
+    ]
+    last = (await ada.append_batch([{**entry, "agent_id": "ada", "crew_id": "red"} for entry in entries]))[-1].seq
+    found = await ada.recall("Who keeps the press?", min_seq=last)
+    for number in (1, 2):
+        written = await ada.document_write("AGENT", "append", f"- the press belongs to {mark} {number}")
+    filed = await ada.add_drawer("works", "cellar", f"The press of {mark} stands here")
+    made = await ada.kg_add("something", "keeps", "the old press", source_closet=mark)
+    await ada.diary_write("ada", f"Today the press of {mark} was oiled")
+    await ada.count(min_seq=made.seq)
+    assert found.receipt is not None
+    await ada.receipt(found.receipt)  # it is in the views, so that no record comes later
     return Place(workspace, mark, found.receipt, filed.drawer_id, written.seq, made.triple_id)

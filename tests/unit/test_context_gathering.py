@@ -13,7 +13,7 @@ from Stemmer import Stemmer
 from support.events import EPOCH_MS, at, control, document, entry, vector
 from support.views import node
 
-from bench.nodes import node_of
+from bench.one_node import node_of
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.schemas.context.operations import ContextAnswer, ContextRequest
 from crew_journal.schemas.core.derived import OutgoingMessage

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from bench.nodes import node_of
+from bench.one_node import node_of
 from crew_journal.schemas.core.errors import NotFound
 from crew_journal.schemas.core.ports import ViewReader
 from crew_journal.schemas.core.principal import Principal, Role

@@ -344,6 +344,8 @@ class RecallService:
             hits = in_order(shown) if near else arranged(shown, self._analyzer)
             if injects:
                 hits = [hit for hit in hits if hit.below is None]
+            elif not near:
+                hits = [hit for hit in hits if not hit.never_held]
             direct = [hit for hit in hits if hit.via is None][:most]
             if near or len(direct) == most or len(docs) < wanted or not any(hit.repeats for hit in hits):
                 break

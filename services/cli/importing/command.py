@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import shlex
 import sys
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import click
 
-from ....schemas.core.errors import ERASED_HINT, EntryConflict, VerificationFailed
+from ....schemas.core.errors import ERASED_HINT, EntryConflict, InvalidQuery, VerificationFailed
 from ....schemas.core.limits import REQUEST_BYTES
 from ....schemas.core.sequence_set import format_ranges
 from ....schemas.models.rules import REMEMBERED
@@ -33,6 +34,7 @@ from ..connection import Target, client, sync_client, target
 from ..operate import checked_export
 from ..options import Json, Where, among, settings_from
 from ..output import Progress, counted, progress_bar, say, show
+from ..palace_sources import NOTE_SUFFIXES
 from .lines import BATCH_LINES, MAX_LINE_BYTES, BadLine, Line, LineBatch, batches_of, read_batches, read_line, refusal
 from .run import ImportState, StateFile
 from .sources import conversations, open_memory, records, transcripts
@@ -439,6 +441,8 @@ def _check_file(file: str | None, options: ImportOptions) -> None:
             raise click.BadParameter("goes with --from", param_hint=name)
     if file != STDIN and not Path(file).exists():
         raise click.BadParameter(f"there is no file {file}", param_hint="FILE")
+    if file != STDIN and (Path(file).is_dir() or Path(file).suffix.lower() in NOTE_SUFFIXES):
+        raise _are_notes(file, f"{file} is not a file with one entry a line")
     if file != STDIN and not Path(file).is_file():
         raise click.BadParameter(f"{file} is not a regular file; a pipe is read with `import -`", param_hint="FILE")
     if file != STDIN and not _holds_lines(Path(file)):
@@ -446,6 +450,11 @@ def _check_file(file: str | None, options: ImportOptions) -> None:
             f"{file} is an archive or one JSON array, not one entry a line: name its format, such as --from chatgpt",
             param_hint="FILE",
         )
+
+
+def _are_notes(file: str, problem: str) -> InvalidQuery:
+    typed = f"crew-journal palace import {shlex.quote(file)}"
+    return InvalidQuery(problem, hint=f"`{typed}` files notes in Markdown; --from names other formats", field="file")
 
 
 def _holds_log(file: Path) -> bool:
@@ -547,6 +556,8 @@ def _holds_lines(file: Path) -> bool:
 def _selection(file: str | None, options: ImportOptions) -> Selection:
     """What ``--from`` and FILE name; without FILE the place where that program keeps its files."""
     name = str(options.source)
+    if name in ("markdown", "md", "notes", "obsidian"):
+        raise _are_notes(file or "FOLDER", f"{name} is not a format of --from")
     if name not in SOURCES:
         raise click.BadParameter(f"{name} is not one of {', '.join(SOURCES)}", param_hint="--from")
     source = SOURCES[name]

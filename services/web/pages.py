@@ -237,7 +237,9 @@ async def why(visit: Visit) -> dict[str, Any]:
     name = visit.request.path_params["name"]
     replay = visit.asked("replay") is not None
     saw = await visit.run_or_none(WHO_SAW, name=name) if visit.principal.role.administers else None
-    return {"why": await visit.run(WHY, name=name, replay=replay or None), "saw": saw}
+    answer = await visit.run(WHY, name=name, replay=replay or None)
+    question = {key: value for key, value in (answer.asked or {}).items() if not isinstance(value, list | tuple | dict)}
+    return {"why": answer, "question": question, "saw": saw}
 
 
 async def documents(visit: Visit) -> dict[str, Any]:

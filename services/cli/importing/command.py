@@ -15,17 +15,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import click
 
-from ....schemas.core.errors import ERASED_HINT, EntryConflict, InvalidQuery, VerificationFailed
+from ....schemas.core.errors import ERASED_HINT, EntryConflict, InvalidQuery, NotAllowed, NotFound, VerificationFailed
 from ....schemas.core.limits import REQUEST_BYTES
 from ....schemas.core.sequence_set import format_ranges
 from ....schemas.models.rules import REMEMBERED
+from ....schemas.standing.operations import State
 from ...printable import safe
 from ..backing_up import wait_erased
 from ..commands import Argument, Option
@@ -210,6 +211,9 @@ def _named(counts: Mapping[str, int]) -> str:
 STDIN: Final = "-"
 _LOG_HEAD: Final = 16
 """Bytes by which a file of ``export --proofs`` is known."""
+_ENDED: Final = (State.RETRACTED, State.STALE, State.SUPERSEDED)
+_REASON_CHARS: Final = 1_000
+"""As of a retraction (``schemas/standing/operations``)."""
 SHOWN_LINES: Final = 20
 """Maximum number of lines that are printed because their ids are already used: one screen; --skip-invalid writes them
 to a file.
@@ -275,6 +279,8 @@ class Import:
         erased: Those whose id was erased.
         of_service: Skipped lines of a listing: archived entries, and entries that only the service writes.
         last_seq: Highest sequence acked, 0 if nothing was sent.
+        ended: New entries that did not count any more where they were listed, by a decision that is not in the entries.
+        retired: How many of these were retracted here, too.
     """
 
     source: BinaryIO
@@ -290,6 +296,8 @@ class Import:
     erased: int = 0
     of_service: int = 0
     last_seq: int = 0
+    ended: list[Line] = field(default_factory=list)
+    retired: int = 0
     began: float = field(default_factory=time.monotonic)
 
     def acked(self, ack: BatchAck) -> None:
@@ -303,6 +311,8 @@ class Import:
                 workspace = record.get("workspace_id")
                 self.state = replace(self.state, last_seq=last.seq, last_id=last.id, last_workspace=workspace)
         self.of_service += ack.batch.of_service
+        new = {entry.id for entry in ack.sent if not entry.duplicate}
+        self.ended += [line for line in ack.batch.good if line.record["id"] in new and _has_ended(line)]
         repeated = sum(entry.duplicate for entry in ack.sent)
         self.repeated += repeated
         self.imported += len(ack.sent) - repeated
@@ -377,6 +387,9 @@ def import_command(
         done = import_file(file or "", there, where, options, selection, total=plan["entries"] if plan else None)
         seconds = time.monotonic() - began
         behind = _behind(there, where, done.last_seq)
+        while done.ended and behind:
+            behind = _behind(there, where, done.last_seq)
+        _retire_ended(there, done)
     report = {
         "file": done.state.path,
         **({"from": selection.name, "plan": plan} if selection is not None else {}),
@@ -386,6 +399,7 @@ def import_command(
         "taken": done.taken,
         "erased": done.erased,
         "of_service": done.of_service,
+        "retired": done.retired,
         "resumed_from_line": done.resumed_from,
         "last_line": done.state.line,
         "last_seq": done.state.last_seq or None,
@@ -411,11 +425,44 @@ def _print_report(report: Mapping[str, Any]) -> None:
     if report["of_service"]:
         passed = counted(report["of_service"], "entry", "entries")
         say(f"{passed} passed over: records of the service, or archived (`backup` keeps everything)")
+    if report["retired"]:
+        did = counted(report["retired"], "entry that did", "entries that did")
+        say(f"{did} not count any more at the source {'is' if report['retired'] == 1 else 'are'} retracted here, too")
     if report["views_behind"]:
         say(
             f"the views are behind by {report['views_behind']:,} sequences: until they are not, recall and list find fewer "
             "entries (see `crew-journal status`)"
         )
+
+
+def _has_ended(line: Line) -> bool:
+    """Whether a decision about the entry is lost with the records of the service; ``supersedes`` of an entry is not."""
+    standing = line.standing or {}
+    return standing.get("state") in _ENDED and bool(standing.get("reason"))
+
+
+def _retire_ended(there: Target, done: Import) -> None:
+    """Retract what was retracted, corrected or found outdated at the source, so that it does not come back as current."""
+    if not done.ended:
+        return
+    with sync_client(there) as journal:
+        for line in done.ended:
+            standing, entry_id = line.standing or {}, line.record["id"]
+            fields: dict[str, Any] = {
+                "reason": str(standing["reason"])[:_REASON_CHARS],
+                "workspace_id": line.record.get("workspace_id"),
+            }
+            try:
+                if standing["state"] == State.SUPERSEDED and standing.get("by"):
+                    with suppress(NotFound):  # what replaced it may be left out
+                        journal.retract(entry_id, superseded_by=str(standing["by"]), **fields)
+                        done.retired += 1
+                        continue
+                journal.retract(entry_id, stale=standing["state"] == State.STALE, **fields)
+                done.retired += 1
+            except NotAllowed:
+                say("entries that did not count any more at the source count here: only OWNER and ADMIN retract them")
+                return
 
 
 def _behind(there: Target, where: Where, last_seq: int) -> int | None:

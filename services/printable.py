@@ -80,3 +80,18 @@ def moment_of(text: str, field: str, now: datetime | None = None, *, end: bool =
             field=field,
         ) from None
     return text
+
+
+def past_moment_of(text: str, now: datetime | None = None) -> str:
+    """A past moment of the journal as an operation takes it: a day means its end, at the latest now.
+
+    A sequence, and what is no time, stays as it is: the operation says what a moment may be.
+    """
+    if text.isdecimal():
+        return text
+    latest = now or datetime.now(UTC)
+    try:
+        moment = moment_of(text, "as_of", latest, end=True)
+    except InvalidQuery:
+        return text
+    return moment if parse_ts(moment) <= latest else format_ts(latest)

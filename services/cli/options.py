@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 from types import NoneType
@@ -18,11 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_
 
 import click
 
-from ...schemas.core.errors import InvalidQuery
 from ...schemas.core.operation import MOMENT_HINT, Operation, is_switch, plain_types
-from ...schemas.core.timestamps import format_ts, parse_ts
 from ..client.find import data_dir_of
-from ..printable import moment_of
+from ..printable import moment_of, past_moment_of
 from .commands import Argument, Option, parameter
 from .completion import journals, workspaces
 
@@ -261,18 +258,11 @@ def _sent(operation: Operation[Any, Any], name: str, value: Any) -> Any:
     """The value of an option as the request takes it."""
     if datetime in _kinds(operation, name):
         return moment_of(value, name)
-    if operation.request.model_fields[name].json_schema_extra == MOMENT_HINT and not value.isdecimal():
-        with suppress(InvalidQuery):  # the service says what a moment may be
-            return _not_later_than_now(moment_of(value, name, end=True))
+    if operation.request.model_fields[name].json_schema_extra == MOMENT_HINT:
+        return past_moment_of(value)
     if isinstance(value, tuple):
         return [_sent(operation, name, member) for member in value]
     return json_object(value, option_of(operation, name)) if is_object(operation, name) else value
-
-
-def _not_later_than_now(moment: str) -> str:
-    """The end of today is still to come: what is asked as of today is asked as of now."""
-    now = datetime.now(UTC)
-    return moment if parse_ts(moment) <= now else format_ts(now)
 
 
 def _of_field(operation: Operation[Any, Any], name: str) -> click.Parameter:

@@ -38,7 +38,7 @@ from ...schemas.relations.operations import GRAPH
 from ...schemas.standing.operations import CORRECTIONS, State
 from ..entries.filters import Cursor, parse_filters
 from ..http.route import AppServices
-from ..printable import moment_of
+from ..printable import moment_of, past_moment_of
 
 PAGE_ENTRIES: Final = 50
 RUN_ENTRIES: Final = 500
@@ -100,7 +100,7 @@ class Visit:
         if "workspace_id" in known and self.workspace is not None:
             given["workspace_id"] = self.workspace
         if operation.past and operation.past not in given and (moment := self.asked("as_of")) is not None:
-            given[operation.past] = moment
+            given[operation.past] = past_moment_of(moment)
         return await self.services.desk.run(operation, self.principal, given)
 
     async def run_or_none(self, operation: Operation[Any, Any], **fields: Any) -> Any:

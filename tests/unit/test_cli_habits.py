@@ -22,7 +22,7 @@ from crew_journal.services.cli.configuration import CliContext, Configuration, c
 from crew_journal.services.cli.main import main
 from crew_journal.services.cli.options import Fields, completion_of
 from crew_journal.services.client.find import config_file
-from crew_journal.services.printable import moment_of
+from crew_journal.services.printable import moment_of, past_moment_of
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -42,6 +42,17 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 )
 def test_a_time_may_be_ago_or_a_day(text: str, moment: str) -> None:
     assert moment_of(text, "since", NOW) == moment
+
+
+def test_a_past_moment_is_a_sequence_or_at_the_latest_now() -> None:
+    moments = ("41250", "2026-11-21", "today", "2h", "soon")
+    assert [past_moment_of(text, NOW) for text in moments] == [
+        "41250",
+        "2026-11-21T23:59:59.999Z",
+        "2026-11-22T12:00:00.000Z",
+        "2026-11-22T10:00:00.000Z",
+        "soon",
+    ]
 
 
 def test_the_workspace_of_the_environment_is_the_one_that_is_written_and_read() -> None:

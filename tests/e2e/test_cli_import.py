@@ -170,30 +170,31 @@ def test_a_line_goes_where_it_says_or_where_the_option_says(owner: Cli, tmp_path
     assert owner("list", "--type", "import.line", "--count").out.strip() == "0"
 
 
-@pytest.mark.nightly
 def test_what_did_not_count_any_more_at_the_source_does_not_come_back_as_current(owner: Cli, tmp_path: Path) -> None:
     here = ("--workspace", f"{tmp_path.name}-a")
 
-    def said(entry_id: str, agent: str, text: str, *more: str) -> None:
-        owner("remember", text, "--entry-id", entry_id, "--agent", agent, *more, *here)
+    def said(entry_id: str, agent: str, text: str, *more: str) -> int:
+        stored = owner("remember", text, "--entry-id", entry_id, "--agent", agent, *more, *here, "--json")
+        return int(stored.json["seq"])
 
     said("wrong", "ada", "The gate opens at 8")
-    right = owner("correct", "wrong", "The gate opens at 9", "--reason", "seen there", *here, "--json").json[
-        "replaced_by"
-    ]
     said("theirs", "ada", "Bruno keeps the keys")
     said("newer", "bruno", "Carla keeps the keys")
-    owner("retract", "theirs", "--superseded-by", "newer", "--reason", "asked both", *here)
     said("named", "ada", "The van is blue")
     said("later", "ada", "The van is red", "--supersedes", "named")
-    said("gone", "ada", "The kiosk sells stamps")
-    owner("retract", "gone", "--stale", "--reason", "closed", *here)
+    seen = ("--min-seq", str(said("gone", "ada", "The kiosk sells stamps")), *here)
+    right = owner("correct", "wrong", "The gate opens at 9", "--reason", "seen", *seen, "--json").json["replaced_by"]
+    owner("retract", "theirs", "--superseded-by", "newer", "--reason", "asked both", *seen)
+    owner("retract", "gone", "--stale", "--reason", "closed", *seen)
+    listed = owner("list", "--all", "--json", *here).out
+    first = next(one for one in map(json.loads, listed.splitlines()) if one["id"] == "later")
+    consolidated = {**first, "id": f"d_{'0' * 12}5{'0' * 3}8{'0' * 15}", "entry_type": "memory.consolidated"}
     listing = tmp_path / "list.jsonl"
-    listing.write_text(owner("list", "--all", "--json", *here).out)
+    listing.write_text(listed + json.dumps(consolidated) + "\n")
 
     there = ("--workspace", f"{tmp_path.name}-b")
     report = owner("import", str(listing), *there, "--json").json
-    assert report["retired"] == 3, "what an entry names in `supersedes` needs no further decision"
+    assert report["retired"] == 4, "a listing is newest first, so what an entry names in `supersedes` came after it"
     entries = [json.loads(line) for line in owner("list", "--all", "--json", *there).out.splitlines()]
     standing = {one["id"]: one["standing"] and (one["standing"]["state"], one["standing"]["by"]) for one in entries}
     assert {name: standing[name] for name in ("wrong", "theirs", "named", right, "newer", "later")} == {
@@ -207,6 +208,7 @@ def test_what_did_not_count_any_more_at_the_source_does_not_come_back_as_current
     assert (again["imported"], again["retired"]) == (0, 0)
 
 
+@pytest.mark.nightly
 def test_a_service_killed_in_the_middle_of_an_import_loses_nothing(cli: Cli, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", LINES)
     with cli.up() as up:

@@ -279,7 +279,7 @@ class Import:
         erased: Those whose id was erased.
         of_service: Skipped lines of a listing: archived entries, and entries that only the service writes.
         last_seq: Highest sequence acked, 0 if nothing was sent.
-        ended: New entries that did not count any more where they were listed, by a decision that is not in the entries.
+        ended: New entries that did not count any more where they were listed.
         retired: How many of these were retracted here, too.
     """
 
@@ -312,7 +312,9 @@ class Import:
                 self.state = replace(self.state, last_seq=last.seq, last_id=last.id, last_workspace=workspace)
         self.of_service += ack.batch.of_service
         new = {entry.id for entry in ack.sent if not entry.duplicate}
-        self.ended += [line for line in ack.batch.good if line.record["id"] in new and _has_ended(line)]
+        self.ended += [
+            line for line in ack.batch.good if line.record["id"] in new and (line.standing or {}).get("state") in _ENDED
+        ]
         repeated = sum(entry.duplicate for entry in ack.sent)
         self.repeated += repeated
         self.imported += len(ack.sent) - repeated
@@ -435,12 +437,6 @@ def _print_report(report: Mapping[str, Any]) -> None:
         )
 
 
-def _has_ended(line: Line) -> bool:
-    """Whether a decision about the entry is lost with the records of the service; ``supersedes`` of an entry is not."""
-    standing = line.standing or {}
-    return standing.get("state") in _ENDED and bool(standing.get("reason"))
-
-
 def _retire_ended(there: Target, done: Import) -> None:
     """Retract what was retracted, corrected or found outdated at the source, so that it does not come back as current."""
     if not done.ended:
@@ -448,10 +444,12 @@ def _retire_ended(there: Target, done: Import) -> None:
     with sync_client(there) as journal:
         for line in done.ended:
             standing, entry_id = line.standing or {}, line.record["id"]
-            fields: dict[str, Any] = {
-                "reason": str(standing["reason"])[:_REASON_CHARS],
-                "workspace_id": line.record.get("workspace_id"),
-            }
+            workspace_id = line.record.get("workspace_id")
+            reason = str(standing.get("reason") or "").strip() or "as at the source of the import"
+            fields: dict[str, Any] = {"reason": reason[:_REASON_CHARS], "workspace_id": workspace_id}
+            now = journal.get(entry_id, workspace_id=workspace_id).standing
+            if now is not None and now.state == standing["state"]:
+                continue  # an entry that was imported, too, names it in `supersedes`
             try:
                 if standing["state"] == State.SUPERSEDED and standing.get("by"):
                     with suppress(NotFound):  # what replaced it may be left out

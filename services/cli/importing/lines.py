@@ -15,6 +15,7 @@ from ....schemas.api import EntryRecord
 from ....schemas.catalogue import info_of
 from ....schemas.core.entry import MAX_ENTRY_BYTES, JournalEntry, build_entry
 from ....schemas.core.errors import FieldProblem, InvalidEntry
+from ....schemas.core.ids import is_service_id
 from ....schemas.core.limits import DEFAULT_WORKSPACE, REQUEST_BYTES
 from ....schemas.core.payload import SERVICE_ALONE
 from ..foreign_files import ShapeFault, parse
@@ -171,8 +172,10 @@ def read_line(number: int, raw: bytes, workspace: str | None, at: str = "") -> L
 
 
 def _of_service(record: dict[str, Any]) -> bool:
-    return str(record.get("workspace_id", "")).startswith("_") or (
-        info_of(str(record.get("entry_type"))).publisher in SERVICE_ALONE
+    return (
+        str(record.get("workspace_id", "")).startswith("_")
+        or is_service_id(record.get("id"))  # the record of a consolidation, whose type others may publish, too
+        or info_of(str(record.get("entry_type"))).publisher in SERVICE_ALONE
     )
 
 

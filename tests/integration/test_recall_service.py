@@ -361,7 +361,9 @@ def edges_of(index):
     return {doc: sorted(index.edges.neighbours(doc)) for doc in range(len(index))}
 
 
-@settings(max_examples=settings.default.max_examples // 4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=max(3, settings.default.max_examples // 4), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(journals())
 def test_an_index_that_followed_every_commit_equals_one_loaded_afterwards(tmp_path_factory, stream):
     async def run():

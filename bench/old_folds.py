@@ -463,8 +463,9 @@ ROUNDS: Final = 9
 
 async def recall_on_demand(folder: Path, entries: int = RECALLED_ENTRIES, vectors: int = RECALLED_VECTORS) -> None:
     """Answer one query for each line of stdin (recipe, number of the query), and print CPU seconds and the answer's hash."""
-    from bench import recall
+    import bench.recall
 
+    recall: Any = bench.recall  # with the names that both trees have there
     corpus = recall.Corpus(entries)
     moment = recall.datetime(2026, 6, 1, tzinfo=recall.UTC)
     embedder = recall.ReadyEmbedder()
@@ -497,10 +498,10 @@ def take_turns_of_recall(trees: Sequence[Path], query_count: int) -> None:
         for tree in trees:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             env = stack.enter_context(_code_of(tree))
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            children.append(
-                stack.enter_context(subprocess.Popen(_command("recall", folder), env=env, cwd=tree, **pipes))
-            )  # type: ignore[call-overload]
+            child = subprocess.Popen(
+                _command("recall", folder), env=env, cwd=tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            children.append(stack.enter_context(child))
         for child in children:
             while child.stdout.readline() != "ready\n":
                 if child.poll() is not None:

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -242,7 +243,7 @@ def asked_with_cosines(own, others, mode="search", text="We keep the minutes of 
     index = index_of(events, facts)
     asked = query_of(QUESTION, ANALYZER, query, None, None)
     found = searched(index, EVERYTHING, asked, ROBUST, 19)
-    records = [
+    records: list[Any] = [
         SimpleNamespace(summary=events[hit.doc].entry.summary, entry_type="memory.remembered", actor_id=None)
         for hit in found.hits
     ]

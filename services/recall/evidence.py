@@ -581,6 +581,41 @@ def texts_as_rivals(query: Query, texts: Sequence[Evident], calibration: Calibra
     return Rivals(calibration, calibration.distance(np.array(cosines)), vectors)
 
 
+FEWEST_LINES: Final = 3
+"""Lines from which on a text is also judged by its best line: a heading and two items."""
+LINE_WORDS: Final = 0.6
+"""Share of the query's weight below which the words of a line alone never reach the floor."""
+_NO_FIGURES: Final = dict.fromkeys(("meaning", "meaning_words", "margin"), (nan,))
+
+
+def _line_figures(
+    text: Evident, query: Query, weights: Mapping[int, float], whole: float
+) -> dict[str, list[float]] | None:
+    """The figures of the line that says most of the query, with the headings above it; None for a text of one line.
+
+    The vector of a text is that of all its lines, so it says little about one item of a list.
+    """
+    analyzer, forms = query.wording.analyzer, query.wording.forms
+    lines = [line for line in text.text.split("\n") if line.strip()]
+    if analyzer is None or text.vector is None or len(lines) < FEWEST_LINES:
+        return None
+    best, said, heading = 0.0, "", frozenset[int]()
+    for line in lines:
+        held = frozenset(forms.get(term, term) for term in analyzer.terms(line)) & weights.keys()
+        if line.startswith("#"):
+            heading = held
+        share = sum(weights[term] for term in held | heading) / whole
+        if share > best:
+            best, said = share, line
+    has = None if query.kind is None else holds_kind(query.kind, said, frozenset(query.tokens))
+    return {
+        "words": [best],
+        "words_squared": [best * best],
+        "lacks_kind": [float(has is False)],
+        "has_kind": [float(has is True)],
+    }
+
+
 def judged_texts(
     query: Query,
     texts: Sequence[Evident],
@@ -641,7 +676,15 @@ def judged_texts(
     echoes = _echoes(query, [text.text for text in texts])
     rarest = sorted(weights, key=lambda term: -weights[term])
     confidence, reasons, kept = [], [], []
-    judgements = judge_hits(figures, [False] * len(texts), [bool(text.held) for text in texts], asks=query.asks)
+    shares = [bool(text.held) for text in texts]
+    judgements = judge_hits(figures, [False] * len(texts), shares, asks=query.asks)
+    lines = [
+        _line_figures(text, query, weights, whole) if words[at] >= LINE_WORDS else None for at, text in enumerate(texts)
+    ]
+    for at, line in enumerate(lines):
+        if line is not None:
+            alone = judge_hits({**_NO_FIGURES, **line, "terms": [count]}, [False], [True], asks=query.asks)[0]
+            judgements[at] = max(judgements[at], alone, key=lambda judgement: judgement.confidence)
     for at, (text, echo, judgement) in enumerate(zip(texts, echoes, judgements, strict=True)):
         sure = 0.0 if echo and query.asks else judgement.confidence
         confidence.append(sure)

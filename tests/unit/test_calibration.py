@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ from support.recall import ANALYZER, MODEL, index_of, recorded, vector_fact
 
 from crew_journal.schemas.core.errors import EmbedderUnavailable
 from crew_journal.schemas.recall.reference_texts import MEASURED, reference_texts
-from crew_journal.services.index.records import HitRecord
 from crew_journal.services.index.scope import RecallScope, ScopeKind
 from crew_journal.services.recall.asking import query_of
 from crew_journal.services.recall.calibration import Calibration, Calibrations, calibrate, known_calibration
@@ -244,13 +243,11 @@ def asked_with_cosines(own, others, mode="search", text="We keep the minutes of 
     index = index_of(events, facts)
     asked = query_of(QUESTION, ANALYZER, query, None, None)
     found = searched(index, EVERYTHING, asked, ROBUST, 19)
-    records = [
+    records: list[Any] = [
         SimpleNamespace(summary=events[hit.doc].entry.summary, entry_type="memory.remembered", actor_id=None)
         for hit in found.hits
     ]
-    kept = judged(
-        index, asked, found, cast("list[HitRecord | None]", records), [None] * len(records), LIKE_MINILM, None, mode
-    ).kept
+    kept = judged(index, asked, found, records, [None] * len(records), LIKE_MINILM, None, mode).kept
     return [found.hits[at].doc for at in kept]
 
 

@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean, median, quantiles
 from typing import Any, Final
@@ -463,8 +464,7 @@ ROUNDS: Final = 9
 
 async def recall_on_demand(folder: Path, entries: int = RECALLED_ENTRIES, vectors: int = RECALLED_VECTORS) -> None:
     """Answer one query for each line of stdin (recipe, number of the query), and print CPU seconds and the answer's hash."""
-    from bench import recall
-
+    recall: Any = import_module("bench.recall")  # its names, because the modules behind them have moved since
     corpus = recall.Corpus(entries)
     moment = recall.datetime(2026, 6, 1, tzinfo=recall.UTC)
     embedder = recall.ReadyEmbedder()
@@ -498,9 +498,8 @@ def take_turns_of_recall(trees: Sequence[Path], query_count: int) -> None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             env = stack.enter_context(_code_of(tree))
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            children.append(
-                stack.enter_context(subprocess.Popen(_command("recall", folder), env=env, cwd=tree, **pipes))
-            )  # type: ignore[call-overload]
+            child = subprocess.Popen(_command("recall", folder), env=env, cwd=tree, **pipes)  # type: ignore[call-overload]
+            children.append(stack.enter_context(child))
         for child in children:
             while child.stdout.readline() != "ready\n":
                 if child.poll() is not None:

@@ -23,7 +23,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from pathlib import Path
 from statistics import fmean, median, quantiles
 from typing import Any, Final
@@ -464,7 +463,9 @@ ROUNDS: Final = 9
 
 async def recall_on_demand(folder: Path, entries: int = RECALLED_ENTRIES, vectors: int = RECALLED_VECTORS) -> None:
     """Answer one query for each line of stdin (recipe, number of the query), and print CPU seconds and the answer's hash."""
-    recall: Any = import_module("bench.recall")  # its names, because the modules behind them have moved since
+    import bench.recall
+
+    recall: Any = bench.recall  # with the names that both trees have there
     corpus = recall.Corpus(entries)
     moment = recall.datetime(2026, 6, 1, tzinfo=recall.UTC)
     embedder = recall.ReadyEmbedder()
@@ -497,8 +498,9 @@ def take_turns_of_recall(trees: Sequence[Path], query_count: int) -> None:
         for tree in trees:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             env = stack.enter_context(_code_of(tree))
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            child = subprocess.Popen(_command("recall", folder), env=env, cwd=tree, **pipes)  # type: ignore[call-overload]
+            child = subprocess.Popen(
+                _command("recall", folder), env=env, cwd=tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
             children.append(stack.enter_context(child))
         for child in children:
             while child.stdout.readline() != "ready\n":

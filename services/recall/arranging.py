@@ -236,6 +236,11 @@ class Shown(NamedTuple):
         valid_at = self.record.valid_at
         return to_ms(parse_ts(self.standing.at)) <= (self.ts_ms if valid_at is None else to_ms(parse_ts(valid_at)))
 
+    @property
+    def comes_last(self) -> bool:
+        """Whether it was retracted or is stale, and nothing holds in its place."""
+        return self.below is None and self.standing is not None and self.standing.state in _LAST
+
     def fields(self, now_ms: int) -> dict[str, Any]:
         """The fields of a ``RecallHit``: the answer validates all its hits at once."""
         fields = self.record._asdict()
@@ -395,7 +400,7 @@ def in_order(hits: list[Shown]) -> list[Shown]:
     place = {hit.record.entry_id: float(at) for at, hit in enumerate(hits)}
     for hit in sorted(hits, key=lambda hit: hit.seq, reverse=True):  # what replaces comes after what it replaces
         if hit.standing is not None and hit.below is None and not hit.held_then:
-            above = len(hits) if hit.standing.state in _LAST else place.get(hit.standing.by or "", -1)
+            above = len(hits) if hit.comes_last else place.get(hit.standing.by or "", -1)
             if above >= place[hit.record.entry_id]:
                 place[hit.record.entry_id] = above + 0.5
     for holder, instead in _replaced(hits, place).items():  # what holds has the best place of all it replaces
@@ -410,6 +415,15 @@ def in_order(hits: list[Shown]) -> list[Shown]:
             first = min((place[doc] for doc in evidence if doc in place), default=len(hits))
             place[hit.record.entry_id] = min(place[hit.record.entry_id], first - 0.25)
     return sorted(hits, key=lambda hit: place[hit.record.entry_id])
+
+
+def first_hits(hits: Sequence[Shown], most: int) -> list[Shown]:
+    """The first ``most`` hits that were found, of which at most half come last as long as there are others."""
+    found = [hit for hit in hits if hit.via is None]
+    last, others = [hit for hit in found if hit.comes_last], [hit for hit in found if not hit.comes_last]
+    places = min(len(last), max(most - len(others), most // 2))
+    left_out = {id(hit) for hit in (*last[places:], *others[most - places :])}
+    return [hit for hit in found if id(hit) not in left_out]
 
 
 def _replaced(hits: Sequence[Shown], place: Mapping[str, float]) -> dict[str, list[str]]:

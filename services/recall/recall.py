@@ -51,7 +51,7 @@ from ..index.scope import Among, RecallScope, ScopeKind, resolve_scope
 from ..index.take import INDEXED_PROJECTIONS
 from ..index.unknown_names import refuse_unknown
 from ..index.vectors import Words
-from .arranging import NO_EVIDENCE, Shown, arranged, candidates_of, hits_of, in_order, walk
+from .arranging import NO_EVIDENCE, Shown, arranged, candidates_of, first_hits, hits_of, in_order, walk
 from .asking import no_table, query_of
 from .calibration import Calibration, Calibrations, no_embedder
 from .evidence import entries_as_rivals, judged, judged_texts, kept_floors, names_in, texts_as_rivals
@@ -71,12 +71,12 @@ from .recipes import default_recipe, recipe_named
 from .search import searched
 
 SEARCHED_MOST: Final = 256
-"""Most hits that are searched where repeats take the places of others."""
+"""Most hits that are searched where repeats, or retracted entries, take the places of others."""
 AMONG_EVIDENCE: Final = 64
 """Hits that are searched where the workspace has learned rules: a rule is as similar to the query as its evidence, which may
 be dozens of entries, and is returned above it."""
 DEEPER: Final = 4
-"""Factor by which more hits are searched if repeats left too few."""
+"""Factor by which more hits are searched if repeats and retracted entries left too few others."""
 FETCH_THREADS: Final = 2
 """Threads that read the winners' rows, each with its own cursor."""
 
@@ -346,8 +346,10 @@ class RecallService:
                 hits = [hit for hit in hits if hit.below is None]
             elif not near:
                 hits = [hit for hit in hits if not hit.never_held]
-            direct = [hit for hit in hits if hit.via is None][:most]
-            if near or len(direct) == most or len(docs) < wanted or not any(hit.repeats for hit in hits):
+            direct = first_hits(hits, most)
+            retracted = sum(hit.comes_last for hit in direct) > most // 2
+            too_few = len(direct) < most and any(hit.repeats for hit in hits)
+            if near or len(docs) < wanted or not (retracted or too_few):
                 break
             if wanted >= SEARCHED_MOST:
                 break

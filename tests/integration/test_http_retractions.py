@@ -77,6 +77,21 @@ async def test_a_retracted_entry_is_marked_and_last_and_left_out_of_prompts(worl
     assert not (await world.agent.restore("wrong", reason="again")).changed
 
 
+async def test_retracted_entries_leave_half_of_the_places_to_those_that_count(world: World) -> None:
+    for number, word in enumerate(("Ulm", "Bonn", "Jena", "Trier", "Hof", "Celle")):
+        await world.note(world.agent, f"old{number}", f"blue van to {word}")
+        done = await world.agent.retract(f"old{number}", reason="the tour is over")
+    await world.note(world.agent, "new", "Among much else that drives about the yard, the blue van now goes to Aue")
+    found = await world.found("blue van", k=4, min_seq=done.seq)
+    assert [state for _, state in found] == [None, *("retracted",) * 3]
+    assert found[0][0] == "new"
+    await world.note(world.agent, "newer", "Among all the cars that stand about the yard is the blue van for Calw")
+    found = await world.found("blue van", k=4)
+    assert {name for name, state in found if state is None} == {"new", "newer"}
+    assert len(found) == 4
+    assert [name for name, _ in await world.found("blue van", k=1)] == [found[0][0]]
+
+
 async def test_get_and_list_show_by_whom_an_entry_was_retracted_and_why(world: World) -> None:
     await world.note(world.agent, "e1", "The upload timeout is 30 s")
     await world.lead.retract("e1", reason="measured", stale=True)

@@ -25,6 +25,21 @@ PAIRS, FULL_PAIRS = 2, 500
 MOMENTS, FULL_MOMENTS = 3, 40
 PLANTED, FULL_PLANTED = 1, 12
 """Rounds of the nine planted events."""
+BY_MEANING = (
+    ("Kittens sleep on sofas", "the cats and the couch"),
+    ("Doctors work in hospitals", "the physicians and the clinic"),
+    ("Bakers sell bread", "the loaves and the pastry shop"),
+    ("Teachers grade exams", "the school and the tests of pupils"),
+    ("Pilots fly jets", "the airplane and the captain"),
+    ("Guitarists play songs", "the melody and the musician"),
+    ("Snow covers mountains", "the winter and the alpine peaks"),
+    ("Judges sentence thieves", "the court and the criminals"),
+    ("Farmers milk cows", "the dairy and the cattle"),
+    ("Dentists pull teeth", "the molar and the oral surgery"),
+    ("Astronomers watch stars", "the telescope and the night sky"),
+    ("Goalkeepers catch balls", "the soccer match and the keeper"),
+)
+"""A text, and a query without a word of it: the red model, which knows words alone, ranks the notes of the year above it."""
 ALL = 100_000
 Known = dict[tuple[str, str], dict[str, Any]]
 
@@ -249,13 +264,13 @@ async def plant_all(year: Year, number: int) -> AsyncIterator[Plant]:
     floor = owner.configure_workspace(evidence_floor=0.99)
     yield await planted(year, False, asked(f"width of the old dock{number}q", dock), floor, "setting")
     await owner.configure_workspace(reset=("evidence_floor",))
-    van = await note(f"The blue van goes to Ulm, tour {number}")
-    lorry = {"query": "lorry destination", "hit": van, "recipe": "dense", "kinds": ["entries"]}
+    text, query = BY_MEANING[number]
+    meant = await note(text)
+    by_meaning = {"query": query, "hit": meant, "recipe": "dense", "kinds": ["entries"]}
     await year.activate(MINILM)
-    await until(lambda: _finds(owner, lorry), "the vector of the van")
+    await until(lambda: _finds(owner, by_meaning), f"the vector of {text!r}")
     await year.activate(RED)
-    yield await planted(year, False, lorry, year.activate(MINILM), "model")
-    await owner.retract(van, "the next round has its own")  # ten of them would fill a recall
+    yield await planted(year, False, by_meaning, year.activate(MINILM), "model")
     await year.activate(RED)
     coal = await note(f"The weight of coal{number}q is two")
     yield await planted(year, True, asked(f"weight of coal{number}q", coal), year.erase_id(coal), "erased")

@@ -2,6 +2,7 @@
 
     .venv/bin/python -m bench.old_folds [COMMIT] [--entries 80000]    # exit code 1 if a difference is not on purpose
     .venv/bin/python -m bench.old_folds [COMMIT] --turns 12           # CPU of both versions in turns, and the ratios
+    .venv/bin/python -m bench.old_folds [COMMIT] --recall 200         # the same of recall in process, with a control
 
 The commit's own code makes the messages and folds them, in a worktree of it. This file runs under both versions, so it
 imports only what has the same name in both. The journal has entries of the corpus, vectors, drawers and facts with all that
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import os
 import pickle
 import random
@@ -22,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import fmean, median, quantiles
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -451,6 +453,87 @@ def take_turns(trees: Sequence[Path], turns: int) -> None:
             one.stdin.close()
 
 
+RECALLED_ENTRIES: Final = 100_000
+RECALLED_VECTORS: Final = 10_000
+RECIPES: Final = ("lexical", "robust", "", "dense", "rrf", "conversational")
+""""" is the default."""
+ROUNDS: Final = 9
+"""Times that each query is asked in each process; the least CPU time counts, since other programs only add to it."""
+
+
+async def recall_on_demand(folder: Path, entries: int = RECALLED_ENTRIES, vectors: int = RECALLED_VECTORS) -> None:
+    """Answer one query for each line of stdin (recipe, number of the query), and print CPU seconds and the answer's hash."""
+    import bench.recall
+
+    recall: Any = bench.recall  # with the names that both trees have there
+    corpus = recall.Corpus(entries)
+    moment = recall.datetime(2026, 6, 1, tzinfo=recall.UTC)
+    embedder = recall.ReadyEmbedder()
+    async with recall._views(folder / "views.duckdb", corpus, vectors) as (store, _):  # noqa: SLF001 - 73f15d4 has it under this name
+        service = recall.RecallService(
+            store,
+            lambda _: embedder,
+            analyzer=recall.Analyzer(recall.Stemmer.Stemmer),
+            budget_bytes=512 << 20,
+            clock=lambda: moment,
+        )
+        queries = corpus.queries(1_000, seed=6)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            recipe, number = line.rstrip("\n").split(" ")
+            request = recall.RecallRequest(
+                query=queries[int(number)], k=recall.K, workspace_id=corpus.workspace(0), recipe=recipe or None
+            )
+            began = time.process_time()
+            answer = await service.recall(recall.OWNER, request)
+            took = time.process_time() - began
+            print(took, hashlib.sha256(answer.model_dump_json().encode()).hexdigest(), flush=True)
+        service.close()
+
+
+def take_turns_of_recall(trees: Sequence[Path], query_count: int) -> None:
+    """Print for each recipe the mean of the queries' least CPU times in each process, and ratios to the first [95 %]."""
+    with ExitStack() as stack:
+        children: list[Any] = []
+        for tree in trees:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            env = stack.enter_context(_code_of(tree))
+            child = subprocess.Popen(
+                _command("recall", folder), env=env, cwd=tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            children.append(stack.enter_context(child))
+        for child in children:
+            while child.stdout.readline() != "ready\n":
+                if child.poll() is not None:
+                    raise RuntimeError("a process ended before it was ready")
+
+        def ask(child: Any, line: str) -> tuple[float, str]:
+            print(line, file=child.stdin, flush=True)
+            took, answer = child.stdout.readline().split()
+            return float(took), answer
+
+        chance = random.Random(7)
+        for recipe in RECIPES:
+            least = [[float("inf")] * len(children) for _ in range(query_count)]
+            equal = 0
+            for number in range(query_count):
+                answers = {}
+                for _ in range(ROUNDS):
+                    for at in chance.sample(range(len(children)), len(children)):
+                        took, answers[at] = ask(children[at], f"{recipe} {number}")
+                        least[number][at] = min(least[number][at], took)
+                equal += len({answers[at] for at in range(1, len(children))}) == 1
+            figures = []
+            for at in range(len(children)):
+                ratios = [times[at] / times[0] for times in least]
+                means = sorted(fmean(chance.choices(ratios, k=query_count)) for _ in range(1_000))
+                mean = fmean(times[at] for times in least) * 1_000
+                figures.append(f"{mean:.2f} ms {fmean(ratios):.2f} [{means[25]:.2f}, {means[975]:.2f}]")
+            print(f"{recipe or 'default'}: {'; '.join(figures)}; the later processes agree on {equal}", flush=True)
+        for child in children:
+            child.stdin.close()
+
+
 @contextmanager
 def _code_of(tree: Path) -> Iterator[dict[str, str]]:
     """The environment in which ``crew_journal``, ``bench`` and ``support`` are those of a checkout."""
@@ -476,6 +559,9 @@ def main() -> int:
     parser.add_argument("commit", nargs="?", default=COMMIT)
     parser.add_argument("--entries", type=int, default=80_000, help="of the corpus; 40 %% more messages come with them")
     parser.add_argument("--turns", type=int, help="compare CPU times instead, in this number of turns")
+    parser.add_argument(
+        "--recall", type=int, help="compare the CPU of recall in process instead, over this many queries"
+    )
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="crew-journal-old-folds-") as temporary:
         folder = Path(temporary)
@@ -484,6 +570,9 @@ def main() -> int:
         try:
             if chosen.turns:
                 take_turns((tree, ROOT), chosen.turns)
+                return 0
+            if chosen.recall:
+                take_turns_of_recall((tree, ROOT, ROOT), chosen.recall)
                 return 0
             _run(tree, "write", str(chosen.entries), str(journal))
             _run(tree, "fold", str(journal), str(old))
@@ -500,5 +589,7 @@ if __name__ == "__main__":
         asyncio.run(fold(pickle.loads(Path(sys.argv[2]).read_bytes()), Path(sys.argv[3])))
     elif sys.argv[1:2] == ["turns"]:
         asyncio.run(fold_on_demand(int(sys.argv[2]), Path(sys.argv[3])))
+    elif sys.argv[1:2] == ["recall"]:
+        asyncio.run(recall_on_demand(Path(sys.argv[2])))
     else:
         sys.exit(main())

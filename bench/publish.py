@@ -194,11 +194,11 @@ async def _log(report: Report, client: Client, broker: ManagedBroker, streams: D
     report.figure("the same by CPU of the service", median(costs), "ratio", at_least(LOG_TARGET))
     reader = await connect(broker.url, broker.user, broker.password, "bench")
     head = await stream_head(client)
-    stored = [message async for messages in replay(reader, max(1, head - SEALED), head) for message in messages]
-    await reader.close()
     leaves, tree, used = Leaves(salted=True), Tree(), []
-    for start in range(0, len(stored), SEALED_AT_MOST):
-        some = stored[start : start + SEALED_AT_MOST]
+    async for some in replay(
+        reader, max(1, head - SEALED), head, batch=SEALED_AT_MOST
+    ):  # sealed as they come, as by a node
+        start = tree.size
         began = time.process_time()
         made = [leaves.leaf(message.subject, message.headers, message.data) for message in some]
         for leaf in made:
@@ -212,9 +212,8 @@ async def _log(report: Report, client: Client, broker: ManagedBroker, streams: D
             checkpoint=signed(Checkpoint(tree.size, tree.root()), bytes(32)),
         ).model_dump_json()
         used.append((time.process_time() - began) / len(some) * 1e6)
-    report.figure(
-        "CPU of sealing", median(used), "µs/message", at_most(SEAL_TARGET_US), f"{len(stored):,} stored messages"
-    )
+    await reader.close()
+    report.figure("CPU of sealing", median(used), "µs/message", at_most(SEAL_TARGET_US), f"{tree.size:,} messages")
 
 
 async def _durable(

@@ -30,11 +30,12 @@ def safe(text: object, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode("ascii") for c in plain)
 
 
-# Times as a person writes them: ``2h`` ago, a day without a time, or RFC 3339.
+# Times as a person writes them: ``2h`` ago, ``yesterday``, a day without a time, or RFC 3339.
 
 
 UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,5})([smhdw])\Z")
+_DAYS_AGO: Final = {"today": 0, "yesterday": 1}
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _BARE: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?\Z")
 
@@ -53,14 +54,17 @@ def moment_of(text: str, field: str, now: datetime | None = None, *, end: bool =
     """An RFC 3339 time.
 
     Args:
-        text: ``90s``, ``30m``, ``2h``, ``7d`` or ``4w`` ago; a day, or a day and a time without an offset, in UTC.
+        text: ``90s``, ``30m``, ``2h``, ``7d`` or ``4w`` ago; ``today`` or ``yesterday``; a day, or a day and a time without
+            an offset, in UTC.
         field: The name of the field or option, for the error.
         now: The time that "ago" counts from; the clock if absent.
         end: Whether a day means its last millisecond, not its first.
 
     Raises:
-        InvalidQuery: If the text has none of the three forms, or the time does not exist.
+        InvalidQuery: If the text has none of these forms, or the time does not exist.
     """
+    if (days := _DAYS_AGO.get(text)) is not None:
+        text = ((now or datetime.now(UTC)) - timedelta(days=days)).date().isoformat()
     try:
         if (ago := span_of(text)) is not None:
             return format_ts((now or datetime.now(UTC)) - ago)
@@ -71,6 +75,23 @@ def moment_of(text: str, field: str, now: datetime | None = None, *, end: bool =
         parse_ts(text)
     except (ValueError, OverflowError):
         raise InvalidQuery(
-            f"{field}: not a time", hint="write it like 2h (ago), 2026-11-21 or 2026-11-21T09:30:00Z", field=field
+            f"{field}: not a time",
+            hint="write it like 2h (ago), yesterday, 2026-11-21 or 2026-11-21T09:30:00Z",
+            field=field,
         ) from None
     return text
+
+
+def past_moment_of(text: str, now: datetime | None = None) -> str:
+    """A past moment of the journal as an operation takes it: a day means its end, at the latest now.
+
+    A sequence, and what is no time, stays as it is: the operation says what a moment may be.
+    """
+    if text.isdecimal():
+        return text
+    latest = now or datetime.now(UTC)
+    try:
+        moment = moment_of(text, "as_of", latest, end=True)
+    except InvalidQuery:
+        return text
+    return moment if parse_ts(moment) <= latest else format_ts(latest)

@@ -26,7 +26,7 @@ from crew_journal.services.data_dir import read_running
 from crew_journal.services.journal.broker.broker import ManagedBroker, NatsBinary
 
 pytest_plugins = ["support.workers"]
-settings.register_profile("bounded", deadline=None, max_examples=30)  # two shared cores: a slow example is no failure
+settings.register_profile("bounded", deadline=None, max_examples=12)  # two shared cores: a slow example is no failure
 settings.register_profile("nightly", deadline=None, max_examples=2_000)
 settings.load_profile("bounded")
 Stack.popen = Forked

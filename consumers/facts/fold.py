@@ -78,7 +78,7 @@ class FactsProjection:
     """Folds assertions and ends of facts, and names of entities."""
 
     name: ClassVar = FACTS_PROJECTION
-    version: ClassVar = 106 + text.VERSION
+    version: ClassVar = 107 + text.VERSION
     tables: ClassVar[Tables] = (KG_ENTITIES, FACTS, FACT_TEXTS, ENTITY_TEXTS)
     folds: ClassVar[tuple[type[_Said], ...]] = (
         FactAsserted,
@@ -255,7 +255,7 @@ class _Facts:
                 event,
                 known,
                 valid_to=said.ended,
-                to_ms=span_of(said.ended).last_ms,
+                to_ms=_last_ms(said.ended, event.published_ms, known.from_ms),
                 ended_by_type=by.actor_type.value,
                 ended_by=by.actor_id,
                 end_reason=said.reason,
@@ -454,6 +454,14 @@ def _fact_text(fact: FactRow, words: str, text_hash: int, terms: bytes, counts: 
         from_ms=fact.from_ms,
         to_ms=fact.to_ms,
     )
+
+
+def _last_ms(ended: str, published_ms: int, from_ms: int | None) -> int:
+    """The last second of a fact that ended on a date or at a time: what ends today ended when that was said."""
+    span = span_of(ended)
+    if span.first_ms <= published_ms <= span.last_ms:
+        return max(span_of(second_of(published_ms - SECOND_MS)).last_ms, from_ms or 0)
+    return span.last_ms
 
 
 def _named_in(said: _Said) -> Iterable[FactEntity]:

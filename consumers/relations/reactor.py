@@ -30,7 +30,7 @@ from ...schemas.core.subjects import DerivedKind, Family, parse_subject
 from ...schemas.core.table import PRESENT
 from ...schemas.core.timestamps import DAY_MS
 from ...schemas.decode import decode
-from ...schemas.entries.rules import author_of, is_user
+from ...schemas.entries.rules import author_of, is_user, speaks_for
 from ...schemas.entries.tables import ENTRIES
 from ...schemas.models.chat import ChatModel, ChatUnavailable
 from ...schemas.models.rules import embedded_text
@@ -173,12 +173,10 @@ class LinkFinder:
         retired: list[_Judged] = []
         for other in related:
             old_text = texts.get(other.seq)
-            if old_text is None or not old_text.states or old_text.agent_id != new_text.agent_id:
-                continue
-            if not new_text.sphere.meets(old_text.sphere):
+            if old_text is None or not old_text.states or not new_text.sphere.meets(old_text.sphere):
                 continue
             pair = (new_text, old_text) if new_text.order > old_text.order else (old_text, new_text)
-            if not _may_retire(*pair):
+            if not speaks_for(pair[0].agent_id, pair[1].agent_id) or not _may_retire(*pair):
                 continue
             alike = pair[0].author == pair[1].author
             verdict = judge(pair[0].statement, pair[1].statement, SUPERSEDES, cosine=other.cosine, same_speaker=alike)

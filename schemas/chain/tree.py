@@ -5,30 +5,30 @@ The leaf with index ``i`` belongs to the sequence ``i + 1`` of JOURNAL, so every
 
 from __future__ import annotations
 
-import hashlib
 import re
+from binascii import unhexlify
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Final
 
 from ..core import headers as h
 
 HASH_BYTES: Final = 32
-GAP: Final = hashlib.sha256(b"\x00crew-journal: no message").digest()
+GAP: Final = sha256(b"\x00crew-journal: no message").digest()
 """Leaf of a sequence that had no message when it was sealed."""
-UNSALTED: Final = hashlib.sha256(b"\x00crew-journal: before the log").digest()
+UNSALTED: Final = sha256(b"\x00crew-journal: before the log").digest()
 """Leaf of the messages before the first one with a salt.
 
 A hash of their content would stay after an erasure and could confirm a guess.
 """
-EMPTY_ROOT: Final = hashlib.sha256(b"").digest()
+EMPTY_ROOT: Final = sha256(b"").digest()
 _FIRST_LINE: Final = b"NATS/1.0\r\n"
-_HEX: Final = b"0123456789abcdef"
 _SALT_LINE: Final = f"\r\n{h.SALT}: ".encode()
 _BLOCK_END: Final = len(b"\r\n\r\n")
 _HEX_END: Final = 32 + _BLOCK_END
 _SALT_END: Final = len(_SALT_LINE) + _HEX_END
 """Bytes from the end of a block that ends with the salt's line."""
-_SALT: Final = re.compile(rf"\r\n{h.SALT}: ([0-9a-f]{{32}})\r\n".encode())
+_SALT: Final = re.compile(rf"\r\n{h.SALT}: ([0-9a-fA-F]{{32}})\r\n".encode())
 
 
 def header_block(headers: Mapping[str, str] | None) -> bytes:
@@ -54,21 +54,22 @@ def leaf_data(subject: str, headers: Mapping[str, str] | None, body: bytes) -> b
 def _salt_of(block: bytes) -> bytes | None:
     """The salt in a header block, 16 bytes; the service writes its line last, so it is looked for there first."""
     if block[-_SALT_END:-_HEX_END] == _SALT_LINE:
-        text = block[-_HEX_END:-_BLOCK_END]
-        if not text.translate(None, _HEX):
-            return bytes.fromhex(text.decode())
+        try:
+            return unhexlify(block[-_HEX_END:-_BLOCK_END])
+        except ValueError:
+            pass  # not a salt: it may have come earlier
     found = _SALT.search(block)
-    return None if found is None else bytes.fromhex(found[1].decode())
+    return None if found is None else unhexlify(found[1])
 
 
 def leaf_hash(data: bytes) -> bytes:
     """The leaf of these bytes, 32 bytes."""
-    return hashlib.sha256(b"\x00" + data).digest()
+    return sha256(b"\x00" + data).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
     """The inner node over two nodes, 32 bytes."""
-    return hashlib.sha256(b"\x01" + left + right).digest()
+    return sha256(b"\x01" + left + right).digest()
 
 
 class Leaves:
@@ -87,7 +88,7 @@ class Leaves:
         salt = _salt_of(block)
         if salt is not None:
             self.salted = True
-            return hashlib.sha256(b"".join((b"\x00", salt, subject.encode(), block, body))).digest()  # as ``leaf_hash``
+            return sha256(b"\x00%b%b%b%b" % (salt, subject.encode(), block, body)).digest()  # as ``leaf_hash``
         if not self.salted:
             return UNSALTED
         return leaf_hash(b"".join((subject.encode(), block, body)))  # published by somebody else
@@ -114,7 +115,7 @@ class Tree:
         """Append a leaf."""
         size, peaks = self.size, self.peaks
         while size & 1:
-            leaf = node_hash(peaks.pop(), leaf)
+            leaf = sha256(b"\x01" + peaks.pop() + leaf).digest()  # as ``node_hash``
             size >>= 1
         peaks.append(leaf)
         self.size += 1

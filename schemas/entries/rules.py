@@ -48,6 +48,11 @@ def is_user(author: str) -> bool:
     return author.startswith("user:")
 
 
+def speaks_for(agent_id: str | None, of: str | None) -> bool:
+    """Whether what an entry says retires what entries of agent ``of`` say: it is of that agent, or an operator's of none."""
+    return agent_id is None or agent_id == of
+
+
 def is_by_operator(agent_id: str | None, entry_type: str, actor_type: str) -> bool:
     """Whether only an OWNER or ADMIN, or a token with a grant from them, can have published the entry.
 

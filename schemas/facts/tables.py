@@ -35,7 +35,7 @@ class FactRow(NamedTuple):
     valid_from: str | None  # a date or a UTC time
     valid_to: str | None
     from_ms: Ms | None  # the first second of ``valid_from``
-    to_ms: Ms | None  # the last second of ``valid_to``
+    to_ms: Ms | None  # the last second of ``valid_to``; the one before it was said, if that is the day of ``valid_to``
     confidence: float
     source_drawer_id: str | None
     source_entry_id: str | None

@@ -20,10 +20,11 @@ import threading
 import time
 import unicodedata
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
+from operator import ne
 from pathlib import Path
 from typing import Final
 
@@ -332,20 +333,13 @@ class Passwords:
         with self._lock:
             self._write({**self.read(), account_id: hashed})
 
-    def keep_only(self, accounts: Collection[str]) -> None:
+    def keep(self, is_kept: Callable[[str], bool]) -> None:
         """Delete the hashes of all other accounts; blocking."""
         with self._lock:
             known = self.read()
-            kept = {account_id: hashed for account_id, hashed in known.items() if account_id in accounts}
+            kept = {account_id: hashed for account_id, hashed in known.items() if is_kept(account_id)}
             if kept != known:
                 self._write(kept)
-
-    def discard(self, account_id: str) -> None:
-        """Delete the hash of an account; blocking."""
-        with self._lock:
-            known = self.read()
-            if known.pop(account_id, None) is not None:
-                self._write(known)
 
     def _write(self, hashes: Mapping[str, str]) -> None:
         write_private(self._path, json.dumps(hashes, indent=1) + "\n")
@@ -373,7 +367,7 @@ class Accounts:
             accounts = await self._all()
         except ViewsBehind:
             return
-        await asyncio.to_thread(self._passwords.keep_only, {account.account_id for account in accounts})
+        await asyncio.to_thread(self._passwords.keep, {account.account_id for account in accounts}.__contains__)
 
     def _committed(self, batch: CommittedBatch) -> None:
         for event in batch.entries:
@@ -383,7 +377,7 @@ class Accounts:
             self.sessions.end_of(account_id, event.seq)
             if event.entry.entry_type == AccountRemoved.ENTRY_TYPE:
                 try:
-                    self._passwords.discard(account_id)
+                    self._passwords.keep(partial(ne, account_id))
                 except (OSError, ValueError) as error:
                     _log.error("password.not_deleted", seq=event.seq, error=type(error).__name__)
 

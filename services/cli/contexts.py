@@ -117,7 +117,10 @@ def _print_contexts(answer: Mapping[str, Any]) -> None:
         ("*" if context["used"] else "", context["name"], context["workspace"], context["url"] or context["data_dir"])
         for context in answer["contexts"]
     ]
-    empty = "there are no contexts: `crew-journal journal add NAME --url URL --token TOKEN` adds one"
+    empty = (
+        "no journal has a name, so commands use your own one (`crew-journal config show`): "
+        "`crew-journal journal add NAME --url URL --token TOKEN` names another"
+    )
     print_table(("", "name", "workspace", "journal"), rows, empty=empty)
 
 

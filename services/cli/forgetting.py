@@ -46,6 +46,7 @@ def forget(
     ] = None,
     reason: Annotated[str, Option("--reason", help="The reason; it is recorded.")] = "",
     yes: Annotated[bool, Option("--yes", help="Erase. Without it, only what would go is shown.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would go, as without --yes.")] = False,
     workspace: Workspace = None,
     *,
     where: Where,
@@ -60,6 +61,8 @@ def forget(
         with client(where) as journal:
             show(journal.prove_erased(prove), json_output, _traces)
         return
+    if yes and dry_run:
+        raise click.BadParameter("does not go with --yes", param_hint="--dry-run")
     if yes and not reason.strip():
         raise InvalidQuery("an erasure needs a reason", hint="--reason 'asked by the person on …'", field="reason")
     chosen = (*(named or ()), *(ids or ()))

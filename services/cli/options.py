@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, get_
 
 import click
 
-from ...schemas.core.operation import Effect, Operation, is_switch, plain_types
+from ...schemas.core.operation import MOMENT_HINT, Operation, is_switch, plain_types
 from ..client.find import data_dir_of
-from ..printable import moment_of
+from ..printable import moment_of, past_moment_of
 from .commands import Argument, Option, parameter
 from .completion import journals, workspaces
 
@@ -258,6 +258,8 @@ def _sent(operation: Operation[Any, Any], name: str, value: Any) -> Any:
     """The value of an option as the request takes it."""
     if datetime in _kinds(operation, name):
         return moment_of(value, name)
+    if operation.request.model_fields[name].json_schema_extra == MOMENT_HINT:
+        return past_moment_of(value)
     if isinstance(value, tuple):
         return [_sent(operation, name, member) for member in value]
     return json_object(value, option_of(operation, name)) if is_object(operation, name) else value
@@ -266,7 +268,7 @@ def _sent(operation: Operation[Any, Any], name: str, value: Any) -> Any:
 def _of_field(operation: Operation[Any, Any], name: str) -> click.Parameter:
     field, word, kind = operation.request.model_fields[name], option_of(operation, name), cli_type(operation, name)
     more: dict[str, Any] = {"help": field.description, "autocompletion": completion_of(operation, name)}
-    if name == "workspace_id" and operation.effect is not Effect.CREATES:
+    if name == "workspace_id":
         more["envvar"] = "CREW_JOURNAL_WORKSPACE"
     if is_argument(operation, name):
         return parameter(name, kind if field.is_required() else kind | None, Argument(metavar=word, **more))

@@ -145,13 +145,13 @@ def print_folded(text: object, lead: str) -> None:
     """A text on stdout, made safe; on a terminal it is broken between words and continues below its beginning.
 
     Args:
-        text: One line.
+        text: The text; its line breaks become blanks.
         lead: What precedes the text; following lines are indented by as many blanks. If a word does not fit beside it, the
             text begins on the next line.
     """
     from rich.cells import cell_len
 
-    line = safe(text)
+    line = safe(" ".join(str(text).split()) if "\n" in str(text) else text)
     if sys.stdout.isatty():
         longest = max(map(cell_len, line.split()), default=0)
         if _columns() - cell_len(lead) < longest <= _columns() - len(_MARGIN):

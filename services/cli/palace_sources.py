@@ -240,7 +240,7 @@ def _unreadable(file: Path, error: object) -> InvalidFile:
 # Reads a folder of notes in Markdown: a drawer for each section.
 
 
-_SUFFIXES: Final = frozenset({".md", ".markdown"})
+NOTE_SUFFIXES: Final = frozenset({".md", ".markdown"})
 _HEADING: Final = re.compile(r"#{1,6} ")
 _FENCE: Final = re.compile(r" {0,3}(```|~~~)")
 
@@ -315,4 +315,4 @@ def _front_matter(lines: Sequence[str]) -> int:
 
 
 def _is_note(inside: str) -> bool:
-    return PurePosixPath(inside).suffix.lower() in _SUFFIXES
+    return PurePosixPath(inside).suffix.lower() in NOTE_SUFFIXES

@@ -22,6 +22,7 @@ from .output import (
     counted,
     flat,
     listing,
+    print_folded,
     print_pairs,
     print_table,
     print_text,
@@ -556,12 +557,17 @@ def _correction(answer: Mapping[str, Any]) -> None:
     for document in answer["documents"]:
         print(safe(f"  document {document} is rewritten"))
     _print_reviews(answer["review"])
+    if answer["review"]:
+        say(
+            "what says the same is retired by the same command with `--also ID …`, lines of documents with `--documents`"
+        )
 
 
 def _corrections(answer: Mapping[str, Any]) -> None:
     for one in answer["corrections"]:
         print(safe(f"{one['at'][:10]}  {one['id']} -> {one['replaced_by']}  by {one['by'] or '-'}"))
-        print(safe(f"    {one['old']}\n    {one['new']}"))
+        for text in (one["old"], one["new"]):
+            print_folded(text, "    ")
         _print_reviews(one["review"])
     if not answer["corrections"]:
         say("nothing was corrected: `crew-journal correct ID TEXT` corrects a statement")
@@ -569,9 +575,10 @@ def _corrections(answer: Mapping[str, Any]) -> None:
 
 def _print_reviews(reviews: Sequence[Mapping[str, Any]]) -> None:
     for one in reviews:
-        print(safe(f"  to review: {one['kind']} {one['id']} ({one['why']})\n    {one['text']}"))
+        print(safe(f"  to review: {one['kind']} {one['id']} ({one['why']})"))
+        print_folded(one["text"], "    ")
         if one["suggestion"]:
-            print(safe(f"    -> {one['suggestion']}"))
+            print_folded(one["suggestion"], "    -> ")
 
 
 def _dead_letters(answer: Mapping[str, Any]) -> None:

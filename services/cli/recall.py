@@ -6,6 +6,7 @@ Invariant: hits are printed in their ranking, with recipe, model, sequence, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Final
 
 import click
@@ -57,26 +58,27 @@ def recall(
         answer = ask(**fields)
         if used and answer.receipt is not None:
             journal.used(answer.receipt)
-    show(answer, json_output, print_render if render else print_brief if brief else print_recall)
+    printer = print_render if render else print_brief if brief else print_recall
+    show(answer, json_output, partial(printer, past="as_of" in fields))
 
 
-def print_brief(answer: Mapping[str, Any]) -> None:
+def print_brief(answer: Mapping[str, Any], *, past: bool = False) -> None:
     """The text on stdout as it is."""
     print(safe(answer["text"], keep="\n"))
-    _print_receipt(answer)
+    _print_receipt(answer, past=past)
 
 
-def print_render(answer: Mapping[str, Any]) -> None:
+def print_render(answer: Mapping[str, Any], *, past: bool = False) -> None:
     """The block on stdout as it is, the rest of the answer on stderr."""
     if answer["text"]:
         print(safe(answer["text"], keep="\n"))
     else:
         say(_EMPTY_BLOCK[answer["status"]])
     hits = counted(len(answer["hits"]), "hit")
-    _print_origin(answer, f"{hits}, {answer['omitted']} left out, {answer['redacted']} redacted; ")
+    _print_origin(answer, f"{hits}, {answer['omitted']} left out, {answer['redacted']} redacted; ", past=past)
 
 
-def print_recall(answer: Mapping[str, Any]) -> None:
+def print_recall(answer: Mapping[str, Any], *, past: bool = False) -> None:
     """Each hit on stdout, with its explanation if it has one; the rest of the answer on stderr."""
     if not answer["hits"]:
         say(_EMPTY_BLOCK["unavailable"] if answer.get("degraded") == NO_VECTORS else "nothing was found")
@@ -92,7 +94,7 @@ def print_recall(answer: Mapping[str, Any]) -> None:
             print(f"{_MARGIN}and {hit['repeats']} more that {'says' if hit['repeats'] == 1 else 'say'} the same")
         if hit.get("explain"):
             print_folded(f"score {share} of the best, {_explained(hit['explain'])}", _MARGIN)
-    _print_origin(answer, "")
+    _print_origin(answer, "", past=past)
 
 
 def _what(hit: Mapping[str, Any]) -> str:
@@ -107,19 +109,21 @@ def _what(hit: Mapping[str, Any]) -> str:
     return f"{hit['entry_type']}  {who_of(hit)}  {hit['entry_id']}"
 
 
-def _print_origin(answer: Mapping[str, Any], counts: str) -> None:
+def _print_origin(answer: Mapping[str, Any], counts: str, *, past: bool) -> None:
     model = safe(answer["model"] or "none")
     awaiting = answer.get("awaiting_vectors")
     lacking = f", {counted(awaiting, 'entry waits for its', 'entries wait for their')} vector" if awaiting else ""
     say(f"{counts}recipe {safe(answer['recipe'])}, model {model}, view_seq {answer['view_seq']}{lacking}")
-    _print_receipt(answer)
+    _print_receipt(answer, past=past)
 
 
-def _print_receipt(answer: Mapping[str, Any]) -> None:
+def _print_receipt(answer: Mapping[str, Any], *, past: bool) -> None:
     if answer["receipt"] is not None:
         say(f"receipt {answer['receipt']}")
+    elif past:
+        say("no receipt: a recall as of a past moment is not recorded")
     else:
-        say("not recorded: it is about the past, the broker is not available, or CREW_JOURNAL_QUERY_LOG is false")
+        say("no receipt: the broker is not available, or CREW_JOURNAL_QUERY_LOG is false")
     if answer.get("degraded"):
         say(f"degraded: {safe(answer['degraded'])} (see `crew-journal status`)")
 

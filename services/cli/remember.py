@@ -65,7 +65,7 @@ def remember(
     if not text.strip():
         raise click.BadParameter("is empty: give a text, or - to read it from stdin", param_hint="TEXT")
     if to == "entry" and not fields.keys() & {"agent_id", "crew_id"} and where == Where():
-        fields |= _of_this_repository()
+        fields = _of_this_repository() | fields
     with client(where, create=True, stay=True) as journal:
         answer: Any
         if to == "entry":
@@ -82,13 +82,13 @@ def remember(
 
 
 def _of_this_repository() -> dict[str, str]:
-    """The crew of the sessions in this repository, so that they recall what a person remembers there; else nothing."""
+    """The crew and workspace of the sessions in this repository, so that they recall what a person remembers there."""
     here = Path.cwd()
     if not (root_of(here) / ".git").exists():
         return {}
-    crew = project_without_question(here, "").crew
-    say(f"for the sessions in this repository (crew {crew}); --crew names another")
-    return {"crew_id": crew}
+    project = project_without_question(here, "")
+    say(f"for the sessions in this repository (crew {project.crew}); --crew names another")
+    return {"crew_id": project.crew} | ({"workspace_id": project.workspace} if project.workspace else {})
 
 
 _PRINTERS: Final = {

@@ -266,13 +266,16 @@ def find(
 def address_of(place: Place, token: str | None = None) -> ServiceAddress:
     """The service at a place, and the token: the given one, else that of the environment, of the place, of its owner.
 
+    A token of the environment belongs to the address there, if there is one, and is not sent to a data directory or context.
+
     Raises:
         NotFound: If no service uses the data directory.
         NotAuthenticated: If there is no token.
         InvalidQuery: If the URL is not valid.
     """
     named = place.url
-    token = token or os.environ.get(TOKEN_VARIABLE) or place.token
+    belongs = place.origin in ("--url", URL_VARIABLE) or not os.environ.get(URL_VARIABLE)
+    token = token or (os.environ.get(TOKEN_VARIABLE) if belongs else None) or place.token
     if named is None:
         from ..data_dir import read_owner_token  # imported late, because a named service needs no data directory
 

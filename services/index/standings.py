@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ...schemas.core.table import R, Table
 from ...schemas.core.timestamps import format_ms, parse_ts, to_ms
-from ...schemas.entries.rules import author_of
+from ...schemas.entries.rules import author_of, speaks_for
 from ...schemas.relations.rules import CONTRADICTS, SUPERSEDES, RelationState, Sphere
 from ...schemas.relations.tables import RELATIONS
 from ...schemas.standing.events import TargetKind
@@ -152,10 +152,10 @@ class StandingFacts:
             return None
         edge = max(later, key=lambda edge: (_counts(subject, edge), edge.other.holds_ms))
         state = State.CONTRADICTED if _counts(subject, edge) else State.DISPUTED
-        if (
-            subject.agent_id is None or subject.agent_id != edge.other.agent_id
-        ):  # its entry may not be visible to the caller
-            return Standing(state=state, by=None, at=format_ms(edge.other.holds_ms), reason="")
+        if subject.agent_id is None or subject.agent_id != edge.other.agent_id:
+            # what another agent says may not be visible to the caller
+            by = edge.other.entry_id if state is State.CONTRADICTED and edge.other.agent_id is None else None
+            return Standing(state=state, by=by, at=format_ms(edge.other.holds_ms), reason="")
         return Standing(state=state, by=edge.other.entry_id, at=format_ms(edge.other.holds_ms), reason=edge.reason)
 
 
@@ -172,14 +172,14 @@ def replaces(subject: StandingSubject, edge: Replacement) -> bool:
         return False
     if edge.state == RelationState.ASSERTED:
         return True
-    if subject.agent_id != edge.other.agent_id or not subject.sphere.meets(edge.other.sphere):
+    if not speaks_for(edge.other.agent_id, subject.agent_id) or not subject.sphere.meets(edge.other.sphere):
         return False
     return (edge.from_ms, edge.other.seq) > (subject.holds_ms, subject.seq)
 
 
 def _counts(subject: StandingSubject, edge: ContradictionEdge) -> bool:
     return edge.state == RelationState.ASSERTED or (
-        subject.agent_id is not None and subject.agent_id == edge.other.agent_id
+        subject.agent_id is not None and speaks_for(edge.other.agent_id, subject.agent_id)
     )
 
 

@@ -2,7 +2,8 @@
 
 Why: a misspelt name has no entries, and an empty answer would look like one that has none.
 Invariant: only a name that no entry, registration or token has is refused, and the error lists the names that there are. An
-agent without an entry is answered from a crew that exists: its first session has recorded nothing yet.
+agent without an entry is answered from a crew that exists: its first session has recorded nothing yet. A session that reads
+its repository's crew alone (``crew_only``) may be the first one there: it is answered from documents, drawers and facts.
 """
 
 from __future__ import annotations
@@ -83,7 +84,11 @@ async def refuse_unknown(views: ViewReader, principal: Principal, request: Recal
     reads_crew = request.crew_id is not None and request.scope in (None, ScopeKind.CREW_SHARED)
     for field, named, exists in (
         ("workspace_id", workspace, len(index) > 0 or workspace == DEFAULT_WORKSPACE),
-        ("crew_id", request.crew_id, documents.crews.find(request.crew_id or "") != ABSENT),
+        (
+            "crew_id",
+            None if request.crew_only else request.crew_id,
+            documents.crews.find(request.crew_id or "") != ABSENT,
+        ),
         ("agent_id", request.agent_id, reads_crew or documents.agents.find(request.agent_id or "") != ABSENT),
     ):
         if named and not exists:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ...schemas.core.timestamps import format_ms
+from ...schemas.core.timestamps import format_ms, parse_ts, to_ms
 from ...schemas.learning.events import RuleLearned
 from ...schemas.recall.operations import HitExplanation, Via
 from ...schemas.relations.rules import SIMILAR
@@ -227,6 +227,14 @@ class Shown(NamedTuple):
     """Id of the entry that holds in its place at the time asked about."""
     held_then: bool = False
     """Whether it held at the time asked about, though another entry has replaced it since."""
+
+    @property
+    def never_held(self) -> bool:
+        """Whether another entry is in its place since its own date, as after a correction."""
+        if self.below is None or self.standing is None or self.standing.state is not State.SUPERSEDED:
+            return False
+        valid_at = self.record.valid_at
+        return to_ms(parse_ts(self.standing.at)) <= (self.ts_ms if valid_at is None else to_ms(parse_ts(valid_at)))
 
     @property
     def comes_last(self) -> bool:

@@ -6,16 +6,17 @@ speakers in scope are not counted as words, because they say whom a question is 
 person holds the name as it holds other words. Few hits are judged, so figures are plain numbers: for ten, an operation of
 numpy costs more than a loop.
 
-``search`` leaves out hits without any evidence. ``inject`` leaves out hits with too little, all hits where the prompt asks
-nothing, and all turns if none of them has much: a prompt is better off without a memory than with a wrong one. A question is
-no answer to itself, so what only repeats it is left out.
+``search`` leaves out hits without any evidence. If no hit of a question is likely or holds many of its words, the first ten
+are returned, those without evidence behind the others. ``inject`` leaves out hits with too little, all hits where the prompt
+asks nothing, and all turns if none of them has much: a prompt is better off without a memory than with a wrong one. A
+question is no answer to itself, so what only repeats it is left out.
 
 An entry that the query calls by one of its own names (``payload.aliases``) is returned: "k8s?" shares one word with an entry
 about a cluster, and no other evidence is possible. A name counts whole and word for word. A word of it may be inflected, and
 a long one may miss a letter, have one too many or two swapped, as typing does; another letter makes another word ("mango").
 
-Invariant: the order of the hits is the search's; judging only leaves out. Figures use only the query's scope and, of the
-index, only the rows of the judged hits.
+Invariant: the order of the hits is the search's; judging leaves out or puts behind. Figures use only the query's scope
+and, of the index, only the rows of the judged hits.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import numpy.typing as npt
 from ...schemas.access.tables import WORKSPACE_SETTINGS, read_workspace_settings
 from ...schemas.core.ports import ViewReader
 from ...schemas.models.rules import REMEMBERED
-from ...schemas.recall.evidence import OVERHEARD, JudgedHit, judge_hits
+from ...schemas.recall.evidence import LIKELY, OVERHEARD, JudgedHit, judge_hits
 from ...schemas.recall.operations import INJECT, Mode
 from ...schemas.recall.questions import holds_kind
 from ...schemas.recall.turns import ends_with_question
@@ -48,7 +49,7 @@ from ..kept import KeptValues, in_thread
 from .arms import LexicalResult
 from .asking import Query, Word, keyed_words
 from .calibration import Calibration
-from .search import Searched
+from .search import JUDGED, Searched
 
 Floats = npt.NDArray[np.float64]
 
@@ -80,6 +81,9 @@ questions, one in ten is below, under MiniLM and multilingual-e5-small alike. Fo
 stands behind the hits that have evidence."""
 PIECES: Final = 0.25
 """The same by word pieces (``ConversationWeights.alone_floor``)."""
+REWORDED: Final = 0.4
+"""Share of a question's weight in words below which, if no hit is likely, the answer may be worded otherwise: ``search``
+then returns its first ``JUDGED`` hits, those without evidence behind the others (docs/adr/0025)."""
 NAMED: Final = 0.8
 """Confidence in a hit that the query calls by one of its names: set, not fitted."""
 WORDS_NAMED: Final = 4
@@ -210,6 +214,12 @@ def judged(
     kept = [at for at, is_chosen in enumerate(chosen) if is_chosen]
     if mode != INJECT and not query.asks:  # what a statement or request calls for is seldom near to it
         kept += [at for at, is_chosen in enumerate(chosen) if not is_chosen]
+    elif mode != INJECT:
+        first = [at for at in kept if at < JUDGED]  # without any of them, a question still gets nothing
+        unlikely = first and max([confidence[at] for at in kept]) < LIKELY
+        if unlikely and max(figures.hits["words"]) < REWORDED:
+            weak = [at for at, echo in enumerate(echoes[:JUDGED]) if not (chosen[at] or echo)]
+            kept = first + weak + kept[len(first) :]
     return Judgement(confidence, reasons, kept)
 
 
@@ -571,6 +581,41 @@ def texts_as_rivals(query: Query, texts: Sequence[Evident], calibration: Calibra
     return Rivals(calibration, calibration.distance(np.array(cosines)), vectors)
 
 
+FEWEST_LINES: Final = 3
+"""Lines from which on a text is also judged by its best line: a heading and two items."""
+LINE_WORDS: Final = 0.6
+"""Share of the query's weight below which the words of a line alone never reach the floor."""
+_NO_FIGURES: Final = dict.fromkeys(("meaning", "meaning_words", "margin"), (nan,))
+
+
+def _line_figures(
+    text: Evident, query: Query, weights: Mapping[int, float], whole: float
+) -> dict[str, list[float]] | None:
+    """The figures of the line that says most of the query, with the headings above it; None for a text of one line.
+
+    The vector of a text is that of all its lines, so it says little about one item of a list.
+    """
+    analyzer, forms = query.wording.analyzer, query.wording.forms
+    lines = [line for line in text.text.split("\n") if line.strip()]
+    if analyzer is None or text.vector is None or len(lines) < FEWEST_LINES:
+        return None
+    best, said, heading = 0.0, "", frozenset[int]()
+    for line in lines:
+        held = frozenset(forms.get(term, term) for term in analyzer.terms(line)) & weights.keys()
+        if line.startswith("#"):
+            heading = held
+        share = sum(weights[term] for term in held | heading) / whole
+        if share > best:
+            best, said = share, line
+    has = None if query.kind is None else holds_kind(query.kind, said, frozenset(query.tokens))
+    return {
+        "words": [best],
+        "words_squared": [best * best],
+        "lacks_kind": [float(has is False)],
+        "has_kind": [float(has is True)],
+    }
+
+
 def judged_texts(
     query: Query,
     texts: Sequence[Evident],
@@ -631,7 +676,15 @@ def judged_texts(
     echoes = _echoes(query, [text.text for text in texts])
     rarest = sorted(weights, key=lambda term: -weights[term])
     confidence, reasons, kept = [], [], []
-    judgements = judge_hits(figures, [False] * len(texts), [bool(text.held) for text in texts], asks=query.asks)
+    shares = [bool(text.held) for text in texts]
+    judgements = judge_hits(figures, [False] * len(texts), shares, asks=query.asks)
+    lines = [
+        _line_figures(text, query, weights, whole) if words[at] >= LINE_WORDS else None for at, text in enumerate(texts)
+    ]
+    for at, line in enumerate(lines):
+        if line is not None:
+            alone = judge_hits({**_NO_FIGURES, **line, "terms": [count]}, [False], [True], asks=query.asks)[0]
+            judgements[at] = max(judgements[at], alone, key=lambda judgement: judgement.confidence)
     for at, (text, echo, judgement) in enumerate(zip(texts, echoes, judgements, strict=True)):
         sure = 0.0 if echo and query.asks else judgement.confidence
         confidence.append(sure)

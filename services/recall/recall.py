@@ -344,6 +344,8 @@ class RecallService:
             hits = in_order(shown) if near else arranged(shown, self._analyzer)
             if injects:
                 hits = [hit for hit in hits if hit.below is None]
+            elif not near:
+                hits = [hit for hit in hits if not hit.never_held]
             direct = first_hits(hits, most)
             retracted = sum(hit.comes_last for hit in direct) > most // 2
             too_few = len(direct) < most and any(hit.repeats for hit in hits)

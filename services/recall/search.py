@@ -80,6 +80,28 @@ JUDGED: Final = 10
 """Hits by which an answer as a whole is judged, however few are wanted."""
 
 
+PARAPHRASED: Final = 0.25
+"""Share of the weight of a question's words that the best text holds, below which it is taken to be a paraphrase: the last
+of the first ten hits among notes are then those nearest in meaning (docs/adr/0025)."""
+RANKED_FIRST: Final = 7
+"""Hits that keep the order of the recipe in that case; 5 and 3 are within .003."""
+
+
+def with_nearest(order: npt.NDArray[np.int64], cosine: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """The order of hits with the nearest candidates behind the first ``RANKED_FIRST``, up to ``JUDGED`` hits.
+
+    Args:
+        order: (n,) int64 places of the hits among the candidates, best first.
+        cosine: (m,) float32 of the candidates; NaN without a vector.
+    """
+    first = order[:RANKED_FIRST]
+    near = np.nan_to_num(cosine, nan=-np.inf)
+    near[first] = -np.inf
+    nearest = np.argsort(-near, kind="stable")[: JUDGED - len(first)]
+    first = np.concatenate((first, nearest[near[nearest] > -np.inf]))
+    return np.concatenate((first, order[~np.isin(order, first)]))[: len(order)]
+
+
 class RankedHit(NamedTuple):
     """A hit: document, reported score, cosine (None without a vector) and, on request, the explanation."""
 
@@ -146,12 +168,14 @@ def searched(
     else:
         lexical = search_lexical(index, scoped, query.terms, depth, query.wording)
     dense = None
+    paraphrased = False
     if recipe.uses_vectors and query.vector is not None:
         if recipe.covered and (coverage := lexical.coverage(query.terms, scoped.size)) < recipe.covered:
             # no text holds much of the query: its words say little, and their weight goes to meaning
             share = coverage / recipe.covered
             if query.asks and 2 * scoped.turn_count < scoped.size:  # a stray word misleads more among notes
                 share *= share
+                paraphrased = coverage < PARAPHRASED
             recipe = replace(recipe, dense_weight=1.0 - (1.0 - recipe.dense_weight) * share)
         usual = query.queries if recipe.fusion in (Fusion.Z_SCORE, Fusion.CONVERSATION) else None
         dense = search_dense(index, scoped, query.vector, depth, usual)
@@ -197,6 +221,8 @@ def searched(
     if query.told is not QueryKind.ASKS and recipe.rules is not None:
         first = min(k, JUDGED)
         order = np.concatenate((latest_first(index, docs, order[:first]), order[first:]))
+    if paraphrased:
+        order = with_nearest(order, vectors.cosine)
     best = order[:k]
     reported: npt.NDArray[np.floating] = total[best]
     if recipe.fusion is Fusion.DENSE:  # contract §4

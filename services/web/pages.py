@@ -38,7 +38,7 @@ from ...schemas.relations.operations import GRAPH
 from ...schemas.standing.operations import CORRECTIONS, State
 from ..entries.filters import Cursor, parse_filters
 from ..http.route import AppServices
-from ..printable import moment_of
+from ..printable import moment_of, past_moment_of
 
 PAGE_ENTRIES: Final = 50
 RUN_ENTRIES: Final = 500
@@ -100,7 +100,7 @@ class Visit:
         if "workspace_id" in known and self.workspace is not None:
             given["workspace_id"] = self.workspace
         if operation.past and operation.past not in given and (moment := self.asked("as_of")) is not None:
-            given[operation.past] = moment
+            given[operation.past] = past_moment_of(moment)
         return await self.services.desk.run(operation, self.principal, given)
 
     async def run_or_none(self, operation: Operation[Any, Any], **fields: Any) -> Any:
@@ -237,7 +237,9 @@ async def why(visit: Visit) -> dict[str, Any]:
     name = visit.request.path_params["name"]
     replay = visit.asked("replay") is not None
     saw = await visit.run_or_none(WHO_SAW, name=name) if visit.principal.role.administers else None
-    return {"why": await visit.run(WHY, name=name, replay=replay or None), "saw": saw}
+    answer = await visit.run(WHY, name=name, replay=replay or None)
+    question = {key: value for key, value in (answer.asked or {}).items() if not isinstance(value, list | tuple | dict)}
+    return {"why": answer, "question": question, "saw": saw}
 
 
 async def documents(visit: Visit) -> dict[str, Any]:

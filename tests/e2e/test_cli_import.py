@@ -170,6 +170,44 @@ def test_a_line_goes_where_it_says_or_where_the_option_says(owner: Cli, tmp_path
     assert owner("list", "--type", "import.line", "--count").out.strip() == "0"
 
 
+def test_what_did_not_count_any_more_at_the_source_does_not_come_back_as_current(owner: Cli, tmp_path: Path) -> None:
+    here = ("--workspace", f"{tmp_path.name}-a")
+
+    def said(entry_id: str, agent: str, text: str, *more: str) -> int:
+        stored = owner("remember", text, "--entry-id", entry_id, "--agent", agent, *more, *here, "--json")
+        return int(stored.json["seq"])
+
+    said("wrong", "ada", "The gate opens at 8")
+    said("theirs", "ada", "Bruno keeps the keys")
+    said("newer", "bruno", "Carla keeps the keys")
+    said("named", "ada", "The van is blue")
+    said("later", "ada", "The van is red", "--supersedes", "named")
+    seen = ("--min-seq", str(said("gone", "ada", "The kiosk sells stamps")), *here)
+    right = owner("correct", "wrong", "The gate opens at 9", "--reason", "seen", *seen, "--json").json["replaced_by"]
+    owner("retract", "theirs", "--superseded-by", "newer", "--reason", "asked both", *seen)
+    owner("retract", "gone", "--stale", "--reason", "closed", *seen)
+    listed = owner("list", "--all", "--json", *here).out
+    first = next(one for one in map(json.loads, listed.splitlines()) if one["id"] == "later")
+    consolidated = {**first, "id": f"d_{'0' * 12}5{'0' * 3}8{'0' * 15}", "entry_type": "memory.consolidated"}
+    listing = tmp_path / "list.jsonl"
+    listing.write_text(listed + json.dumps(consolidated) + "\n")
+
+    there = ("--workspace", f"{tmp_path.name}-b")
+    report = owner("import", str(listing), *there, "--json").json
+    assert report["retired"] == 4, "a listing is newest first, so what an entry names in `supersedes` came after it"
+    entries = [json.loads(line) for line in owner("list", "--all", "--json", *there).out.splitlines()]
+    standing = {one["id"]: one["standing"] and (one["standing"]["state"], one["standing"]["by"]) for one in entries}
+    assert {name: standing[name] for name in ("wrong", "theirs", "named", right, "newer", "later")} == {
+        "wrong": ("superseded", right),
+        "theirs": ("superseded", "newer"),
+        "named": ("superseded", "later"),
+        **dict.fromkeys((right, "newer", "later")),
+    }
+    assert standing["gone"][0] == "stale"
+    again = owner("import", str(listing), *there, "--restart", "--json").json
+    assert (again["imported"], again["retired"]) == (0, 0)
+
+
 @pytest.mark.nightly
 def test_a_service_killed_in_the_middle_of_an_import_loses_nothing(cli: Cli, tmp_path: Path) -> None:
     source = write(tmp_path / "a.jsonl", LINES)

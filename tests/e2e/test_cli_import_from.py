@@ -90,24 +90,33 @@ def test_a_workspace_comes_back_from_an_exchange_with_what_it_replaced_and_retra
             "supersedes": ["old"],
         },
         {"id": "gone", "entry_type": "memory.remembered", "summary": "The kiln is blue"},
+        {
+            "id": "false",
+            "entry_type": "memory.remembered",
+            "summary": "The glaze is stored in shed 4",
+            "agent_id": "ada",
+        },
         {"id": "said", "entry_type": "chat.user_message", "summary": "When does the kiln cool?", "actor_type": "user"},
     ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     cli("import", str(tmp_path / "a.jsonl"), *place)
+    right = cli("correct", "false", "The glaze is stored in shed 5", *place, "--json").json["replaced_by"]
     retracted = cli("retract", "gone", "--reason", "wrong", *place, "--json").json
     cli("list", "--count", "--min-seq", str(retracted["seq"]), *place)
     done = cli("export", str(tmp_path / "out"), "--format", "omp", *place, "--json").json["files"][0]
     exchange = json.loads(Path(done["file"]).read_text())
-    assert done["entries"] == len(exchange["objects"]) == 4
+    assert done["entries"] == len(exchange["objects"]) == 6
     assert {one["revision_id"]: one["role"] for one in exchange["objects"]}["said"] == "transcript"
     assert {(one["kind"], one["target"], one["replacement"]) for one in exchange["events"]} == {
         ("supersede", "old", "new"),
+        ("supersede", "false", right),
         ("retract", "gone", None),
     }
     back = cli("import", "--from", "omp", done["file"], "-w", "omp-back", "--json").json
     assert back["plan"]["left_out"] == {"ended at their source (retract)": 1}
     listed = cli("list", "--all", "--json", "--min-seq", str(back["last_seq"]), "-w", "omp-back").lines
     assert sorted(entry["summary"] for entry in listed if entry["standing"] is None) == [
+        "The glaze is stored in shed 5",
         "The kiln is at 950 degrees",
         "When does the kiln cool?",
     ]

@@ -27,6 +27,8 @@ MISTAKES = [
     ("import notes.jsonl --from slak", USAGE, "type `crew-journal import notes.jsonl --from slack`"),
     ("import note.jsonl", USAGE, "type `crew-journal import notes.jsonl`"),
     ("import elsewhere.csv", USAGE, "check the path of the file"),
+    ("import .", USAGE, "`crew-journal palace import .` files notes in Markdown"),
+    ("import . --from markdown", USAGE, "`crew-journal palace import .` files notes in Markdown"),
     # something is missing
     ("recall", USAGE, "type `crew-journal recall QUERY`"),
     ("connect", USAGE, "type `crew-journal connect PROGRAM`: claude-code, codex or cursor."),
@@ -39,7 +41,7 @@ MISTAKES = [
     ("priority nope pin", USAGE, "add --reason"),
     # a value that is not valid
     ("list --limit many", USAGE, "`--limit 10`"),
-    ("list --since yesterdayish", USAGE, "write it like 2h (ago), 2026-11-21"),
+    ("list --since yesterdayish", USAGE, "write it like 2h (ago), yesterday, 2026-11-21"),
     ("publish --ts 2026-13-01 hello", USAGE, "write it like 2026-11-21T09:30:00.000Z"),
     ("publish --type a.b --payload {x} hello", USAGE, """write it in single quotes: --payload '{"key": "value"}'"""),
     ("publish --type 'Bad Type' hello", USAGE, "like run.completed"),

@@ -107,7 +107,8 @@ async def test_correction_of_entry_reaches_drawer_fact_document_and_rule(world: 
     assert reviews["a-ada/AGENT.md:3"] == f"- {NEW}"
     assert reviews["c-core/CREW.md:1"] == f"Ports. {NEW} Ask Ada."
 
-    assert await world.said(world.ada, min_seq=done.seq, kinds=["entries"]) == [NEW]
+    found = (await world.ada.recall("staging port", recipe="lexical", k=50, min_seq=done.seq, kinds=["entries"])).hits
+    assert [hit.summary for hit in found if hit.entry_type == "memory.remembered"] == [NEW]
     old = await world.owner.get("old")
     assert (old.standing.state.value, old.standing.by, old.standing.reason) == (
         "superseded",

@@ -31,6 +31,8 @@ NAMES = ("a", "b", "c")
 MINE, OTHER = "zirconium", "palladium"
 KNOWN_S = 5.0
 UNANSWERED_S = 0.3
+ASKED_AGAIN = 5
+"""Times that two nodes are asked: the uses that former answers count may be folded between the two."""
 VOLATILE = {"receipt", "view_seq", "now", "trace_id", "age_seconds", "until_seq"}
 """Fields that differ between two answers of one node."""
 
@@ -149,7 +151,10 @@ async def test_every_search_through_the_wrong_node_is_the_owners(world: World) -
             if operation.decided != "index" or operation.access is not Access.EVERY_TOKEN:
                 continue
             fields = good_request(operation, world.mine)
-            answers = [await asked(http, operation, fields) for http in (right, wrong)]
+            for _ in range(ASKED_AGAIN):
+                answers = [await asked(http, operation, fields) for http in (right, wrong)]
+                if lasting(answers[0].json()) == lasting(answers[1].json()):
+                    break
             assert answers[0].status_code == answers[1].status_code, (operation.name, answers[1].text)
             assert lasting(answers[0].json()) == lasting(answers[1].json()), operation.name
             assert OTHER not in answers[1].text

@@ -320,6 +320,26 @@ async def test_no_agent_retires_what_another_agent_or_a_pin_says(linking: Linkin
     assert updates(linking)["pinned"] == "owner"
 
 
+async def test_what_an_operator_remembers_for_the_crew_retires_what_a_session_heard_and_not_the_reverse(
+    linking: Linking,
+) -> None:
+    heard = {"entry_type": "chat.user_message", "actor_type": "user", "actor_id": "root", "agent_id": "coder"}
+    of_crew = {"entry_type": "memory.remembered", "actor_type": "user"}
+    await linking.both("heard", 0, "The bakery opens at 6:30.", crew_id="shop", **heard)
+    await linking.both("elsewhere", 5, "The bakery opens at 6:30.", crew_id="depot", **{**heard, "agent_id": "packer"})
+    await linking.both("said", 10, "The bakery now opens at 7:00.", crew_id="shop", **of_crew)
+    await linking.both("later", 15, "The bakery now opens at 9:00", crew_id="shop", **{**heard, "agent_id": "reviewer"})
+    await linking.idle(await linking.reactor())
+    assert updates(linking) == {"heard": "said"}
+    hits = dict(await shown(linking, "bakery opens", k=5))
+    assert (hits["heard"], hits["said"], hits["elsewhere"]) == ("said", None, None)
+    await linking.both("low", 100, "The API limit is 100 requests per minute", crew_id="shop", **heard)
+    await linking.both("high", 105, "The API limit is 250 requests per minute", crew_id="shop", **of_crew)
+    await linking.idle(linking.reactors[-1])
+    assert await shown(linking, "API limit", k=5) == [("high", None), ("low", "high")]
+    assert [hit[0] for hit in await shown(linking, "what is the API limit?", "inject", k=5)] == ["high"]
+
+
 ANNA = {**SAID, "mission_id": "user-anna", "data_subject_id": "anna"}
 BEN = {**SAID, "mission_id": "user-ben", "data_subject_id": "ben"}
 

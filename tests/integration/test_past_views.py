@@ -204,7 +204,7 @@ async def test_what_was_erased_since_is_not_in_a_past_view(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("turns", "moments"), [(250, 2), pytest.param(1_451, 50, marks=[pytest.mark.nightly, pytest.mark.timeout(3_600)])]
+    ("turns", "moments"), [(120, 1), pytest.param(1_451, 50, marks=[pytest.mark.nightly, pytest.mark.timeout(3_600)])]
 )
 async def test_conversations_as_of_random_points_are_those_of_a_node_fed_up_to_there(
     tmp_path: Path, turns: int, moments: int

@@ -122,7 +122,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=settings.default.max_examples // 10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=max(3, settings.default.max_examples // 10), suppress_health_check=list(HealthCheck))
 @given(STEPS)
 def test_whatever_is_decided_in_whatever_order_the_vectors_in_memory_are_those_of_a_load(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]]

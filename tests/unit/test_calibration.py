@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from crew_journal.services.recall.asking import query_of
 from crew_journal.services.recall.calibration import Calibration, Calibrations, calibrate, known_calibration
 from crew_journal.services.recall.evidence import judged
 from crew_journal.services.recall.recipes import ROBUST, default_recipe
-from crew_journal.services.recall.search import searched
+from crew_journal.services.recall.search import searched, with_nearest
 
 DIM = 64
 MINILM = known_calibration("all-MiniLM-L6-v2")
@@ -226,3 +227,48 @@ def test_words_without_coverage_leave_the_ranking_to_meaning():
         searched(index, EVERYTHING, asked, recipe, 1).hits[0].doc for recipe in (ROBUST, replace(ROBUST, covered=0.0))
     ]
     assert first == [1, 0]
+
+
+def asked_with_cosines(own, others, mode="search", text="We keep the minutes of the harbour office"):
+    """What a question gets of nineteen notes: the first shares a word with it, all have these cosines to it."""
+    query = unit(np.random.default_rng(1).normal(size=DIM))
+    events = [
+        recorded(1, text, entry_type="memory.remembered"),
+        *(recorded(n, f"Note {n} about lunch", entry_type="memory.remembered") for n in range(2, 20)),
+    ]
+    facts = [
+        vector_fact(event, at_cosine(value, query, n + 100))
+        for n, (event, value) in enumerate(zip(events, [own, *others], strict=True))
+    ]
+    index = index_of(events, facts)
+    asked = query_of(QUESTION, ANALYZER, query, None, None)
+    found = searched(index, EVERYTHING, asked, ROBUST, 19)
+    records: list[Any] = [
+        SimpleNamespace(summary=events[hit.doc].entry.summary, entry_type="memory.remembered", actor_id=None)
+        for hit in found.hits
+    ]
+    kept = judged(index, asked, found, records, [None] * len(records), LIKE_MINILM, None, mode).kept
+    return [found.hits[at].doc for at in kept]
+
+
+FALLING = [0.16 - 0.005 * n for n in range(18)]
+"""No evidence: log odds below -.6."""
+
+
+def test_a_question_with_one_weak_hit_gets_the_nearest_others_behind_it_up_to_ten():
+    assert asked_with_cosines(0.14, FALLING) == [0, *range(1, 10)]
+    assert asked_with_cosines(0.14, FALLING, "inject") == []
+
+
+def test_a_question_with_a_hit_that_holds_its_words_gets_no_hit_without_evidence():
+    assert asked_with_cosines(0.14, FALLING, text="Spare mooring lines are what we keep in the shed") == [0]
+
+
+def test_a_question_without_any_evidence_gets_nothing():
+    assert asked_with_cosines(0.0, FALLING, text="Note 1 about breakfast") == []
+
+
+def test_the_last_of_ten_hits_of_a_paraphrase_are_the_nearest():
+    order = with_nearest(np.arange(12), np.linspace(0.1, 0.9, 20).astype(np.float32))
+    assert order.tolist() == [0, 1, 2, 3, 4, 5, 6, 19, 18, 17, 7, 8]
+    assert with_nearest(np.arange(3), np.full(3, np.nan, np.float32)).tolist() == [0, 1, 2]

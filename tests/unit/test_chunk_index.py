@@ -233,7 +233,7 @@ _WRITES = st.tuples(
 
 
 @given(st.lists(st.lists(_WRITES, min_size=1, max_size=4), min_size=1, max_size=6), st.integers(0, 5))
-@settings(max_examples=settings.default.max_examples // 10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=max(3, settings.default.max_examples // 10), suppress_health_check=[HealthCheck.too_slow])
 def test_a_search_finds_the_same_after_commits_as_after_a_load_and_only_its_owners(batches, loaded_after):
     async def check() -> None:
         with tempfile.TemporaryDirectory() as folder:

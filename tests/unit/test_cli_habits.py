@@ -13,13 +13,16 @@ from typing import Any
 import pytest
 
 from crew_journal.schemas.core.errors import InvalidQuery
+from crew_journal.schemas.entries.operations import REMEMBER
+from crew_journal.schemas.learning.operations import ADD_LESSON
+from crew_journal.schemas.recall.operations import RECALL
 from crew_journal.schemas.sweeps.operations import SWEEP
 from crew_journal.services.cli import administration, completion, options
 from crew_journal.services.cli.configuration import CliContext, Configuration, configured, load, save
 from crew_journal.services.cli.main import main
-from crew_journal.services.cli.options import completion_of
+from crew_journal.services.cli.options import Fields, completion_of
 from crew_journal.services.client.find import config_file
-from crew_journal.services.printable import moment_of
+from crew_journal.services.printable import moment_of, past_moment_of
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -31,6 +34,7 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
         ("30m", "2026-11-22T11:30:00.000Z"),
         ("7d", "2026-11-15T12:00:00.000Z"),
         ("2026-11-21", "2026-11-21T00:00:00.000Z"),
+        ("yesterday", "2026-11-21T00:00:00.000Z"),
         ("2026-11-21 09:30", "2026-11-21T09:30:00.000Z"),
         ("2026-11-21T09:30:00+02:00", "2026-11-21T09:30:00+02:00"),
         ("2026-11-21T09:30:00+01:00", "2026-11-21T09:30:00+01:00"),
@@ -38,6 +42,23 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 )
 def test_a_time_may_be_ago_or_a_day(text: str, moment: str) -> None:
     assert moment_of(text, "since", NOW) == moment
+
+
+def test_a_past_moment_is_a_sequence_or_at_the_latest_now() -> None:
+    moments = ("41250", "2026-11-21", "today", "2h", "soon")
+    assert [past_moment_of(text, NOW) for text in moments] == [
+        "41250",
+        "2026-11-21T23:59:59.999Z",
+        "2026-11-22T12:00:00.000Z",
+        "2026-11-22T10:00:00.000Z",
+        "soon",
+    ]
+
+
+def test_the_workspace_of_the_environment_is_the_one_that_is_written_and_read() -> None:
+    for operation in (REMEMBER, RECALL, ADD_LESSON):
+        option = next(known for known in Fields(operation).parameters() if known.name == "workspace_id")
+        assert option.envvar == "CREW_JOURNAL_WORKSPACE", operation.name
 
 
 @pytest.mark.parametrize("text", ["soon", "2026-13-41", "2026-02-30", "999999w", "2026-11-21T09:30:00+99:00"])
@@ -50,6 +71,7 @@ def test_what_is_no_time_is_an_error_that_names_the_field_and_the_forms(text: st
 
 def test_until_a_day_includes_that_day() -> None:
     assert moment_of("2026-11-21", "until", NOW, end=True) == "2026-11-21T23:59:59.999Z"
+    assert moment_of("today", "until", NOW, end=True) == "2026-11-22T23:59:59.999Z"
     assert moment_of("2h", "until", NOW, end=True) == "2026-11-22T10:00:00.000Z"
 
 

@@ -73,7 +73,7 @@ def filled(rows: list[Row], tail: list[Row] | None = None) -> duckdb.DuckDBPyCon
     return con
 
 
-@settings(max_examples=settings.default.max_examples // 3)
+@settings(max_examples=max(3, settings.default.max_examples // 3))
 @given(ROWS, st.randoms(use_true_random=False), st.integers(0, 20))
 def test_order_and_layout_do_not_count(rows: list[Row], rng: object, cut: int) -> None:
     shuffled = list(rows)
@@ -84,7 +84,7 @@ def test_order_and_layout_do_not_count(rows: list[Row], rng: object, cut: int) -
         assert differences(one, other, Spread()).listed == []
 
 
-@settings(max_examples=settings.default.max_examples // 3)
+@settings(max_examples=max(3, settings.default.max_examples // 3))
 @given(ROWS.filter(bool), st.data())
 def test_a_changed_missing_or_repeated_row_gives_another_digest_and_is_named(
     rows: list[Row], data: st.DataObject

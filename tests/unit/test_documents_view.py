@@ -249,7 +249,7 @@ async def test_chunks_that_are_cut_anew_keep_the_writes_that_brought_them(tmp_pa
         assert live.store.rows("SELECT count(DISTINCT source_id) > 2 FROM chunk_texts") == [(True,)]
 
 
-@settings(max_examples=settings.default.max_examples // 10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=max(3, settings.default.max_examples // 10), suppress_health_check=list(HealthCheck))
 @given(made=st.lists(documents(), min_size=1, max_size=30), cuts=st.lists(st.integers(1, 8), max_size=12))
 async def test_documents_are_what_a_plain_reading_of_the_writes_gives(
     tmp_path_factory: pytest.TempPathFactory, made: list[OutgoingMessage], cuts: list[int]

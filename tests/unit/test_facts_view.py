@@ -18,6 +18,7 @@ from crew_journal.consumers.projection import Projection
 from crew_journal.schemas.core.derived import OutgoingMessage
 from crew_journal.schemas.core.payload import ControlPayload
 from crew_journal.schemas.facts.events import EntityNamed, FactAsserted, FactEnded, FactEntity, FactVerified
+from crew_journal.schemas.facts.names import second_of, span_of
 from crew_journal.schemas.palace.events import DrawerDeleted, DrawerRestored, DrawerSuperseded
 from crew_journal.schemas.text.analyzer import Analyzer
 from crew_journal.services.facts.index import fact_indexes
@@ -56,6 +57,24 @@ async def test_an_ended_fact_keeps_the_row_that_had_no_end(tmp_path: Path) -> No
     assert (open_row["valid_to"], open_row["since_seq"], open_row["until_seq"]) == (None, 1, 2)
     assert (closed["valid_to"], closed["since_seq"], closed["until_seq"]) == ("2025-01-14", 2, None)
     assert (closed["asserted_by_type"], closed["ended_by_type"]) == ("agent", "user")
+
+
+async def test_what_ends_today_ended_when_that_was_said_and_other_days_are_whole(tmp_path: Path) -> None:
+    said = at(1, asserted("n1")).published_ms
+    today = second_of(said)[:10]
+    sql = "SELECT valid_to, to_ms FROM kg_facts WHERE until_seq IS NULL ORDER BY fact_id"
+    found = await rows(
+        tmp_path,
+        sql,
+        asserted("n1"),
+        asserted("n2", "t2"),
+        ended("n3", "t1", on=today),
+        ended("n4", "t2", on="2099-01-01"),
+    )
+    now, later = found
+    assert now["valid_to"] == today
+    assert now["to_ms"] < at(3, asserted("n1")).published_ms
+    assert later["to_ms"] == span_of("2099-01-01").last_ms
 
 
 async def test_the_first_assertion_and_the_first_end_count(tmp_path: Path) -> None:

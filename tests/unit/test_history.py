@@ -46,7 +46,7 @@ class MembersProjection:
                 end(tx, MEMBERS, event.seq, workspace_id=event.workspace_id, agent_id=payload.crew_id)
 
 
-@settings(max_examples=settings.default.max_examples // 10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=max(3, settings.default.max_examples // 10), suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_table_with_history_keeps_the_laws_of_every_projection(data: st.DataObject) -> None:
     check(MembersProjection, data, max_messages=25)
@@ -72,7 +72,7 @@ async def test_former_rows_stay_with_the_sequence_at_which_they_ceased(tmp_path:
 CHANGES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["c1", "c2", None])), max_size=14)
 
 
-@settings(max_examples=settings.default.max_examples // 3)
+@settings(max_examples=max(3, settings.default.max_examples // 3))
 @given(CHANGES, st.lists(st.integers(1, 5), min_size=14, max_size=14))
 def test_rows_that_come_together_give_the_same_history_as_rows_that_come_alone(
     changes: list[tuple[str, str | None]], sizes: list[int]

@@ -195,7 +195,7 @@ def test_agents_cannot_count_or_mark_their_own_output(tmp_path: Path) -> None:
     assert rows["w1/e1"]["reference_count"] == 0
 
 
-@settings(max_examples=settings.default.max_examples // 3)
+@settings(max_examples=max(3, settings.default.max_examples // 3))
 @given(
     st.lists(
         st.tuples(st.floats(0, 1), st.integers(0, 2**45), st.integers(0, 2**53)),

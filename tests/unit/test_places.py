@@ -15,7 +15,7 @@ from crew_journal.services.cli import connection
 from crew_journal.services.cli.configuration import CliContext, Configuration, save
 from crew_journal.services.cli.main import main
 from crew_journal.services.cli.options import Where
-from crew_journal.services.client.find import data_dir_of, located, places
+from crew_journal.services.client.find import address_of, data_dir_of, located, located_context, places
 from crew_journal.services.client.project import claim_journal, trust, untrust
 
 
@@ -80,6 +80,18 @@ def test_each_place_comes_before_the_last_and_the_users_own_journal_is_the_last_
     assert located(data_dir="given").data_dir == Path("given"), "an argument comes before the environment"
     assert located("http://given:1", "given").url == "http://given:1"
     assert data_dir_of(None) == folder / "named", "`up` uses no address"
+
+
+def test_the_token_of_the_environment_goes_to_the_address_there_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CREW_JOURNAL_TOKEN", "cj_env")
+    save(Configuration("work", {"work": CliContext("http://work:1", "cj_work", None, "acme")}))
+    assert address_of(located_context("work")).token == "cj_env", "no address is set to which it would belong"
+    monkeypatch.setenv("CREW_JOURNAL_URL", "http://env:1")
+    assert address_of(located_context("work")).token == "cj_work"
+    assert address_of(located()).token == "cj_env"
+    assert address_of(located("http://given:1")).token == "cj_env"
 
 
 def test_the_usual_port_is_the_one_of_the_settings() -> None:

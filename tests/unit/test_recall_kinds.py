@@ -102,6 +102,22 @@ def test_a_text_near_in_meaning_is_a_hit_and_one_that_says_something_else_makes_
     assert confidences(beside)[0] < confidences(alone)[0]
 
 
+def test_a_list_is_judged_by_its_best_item_because_its_vector_says_little_about_one() -> None:
+    calibration = known_calibration(MODEL)
+    assert calibration is not None
+    vector, other = np.zeros(calibration.dim, np.float32), np.zeros(calibration.dim, np.float32)
+    vector[0] = other[1] = 1.0
+    asked = query("at what hour does the nightly backup run?", vector)
+    items = ["- The gateway listens on port 7443", "- The nightly backup runs at 02:40", "- Ines writes the invoices"]
+    scattered = ["- The nightly train is late", "- A backup of the van is missing", "- Every run is 5 km"]
+    texts = [
+        text("drawer", name, "\n".join(("# Notes", *lines)), asked, vector=other)
+        for name, lines in (("one", items), ("scattered", scattered))
+    ]
+    judgement = judged_texts(asked, texts, {}, 2, texts_as_rivals(asked, texts, calibration), None, None, "inject")
+    assert judgement.kept == [0]
+
+
 def test_the_list_is_ordered_by_confidence_and_entries_keep_their_order() -> None:
     entries = [entry("e1", "one apple", 0.3), entry("e2", "two pears", 0.8), entry("e3", "three plums", 0.2)]
     texts = [

@@ -80,9 +80,13 @@ NOTES_RETIRE = [
     ("Flour comes from the Abt mill.", "We changed the supplier, flour comes from the Roth mill."),
     ("My dentist is Dr Wolf.", "I switched dentists, now I see Dr Lang."),
     ("I bank with ING.", "I switched my bank to N26."),
+    ("Our database is Postgres 14.", "We upgraded the database to Postgres 16."),
+    ("The build uses Gradle 7.", "The build was migrated to Gradle 8."),
 ]
 KEEPS = [
     ("I live in Boston.", "My sister moved to Denver."),
+    ("The production database is Postgres 14.", "We upgraded the test database to Postgres 16."),
+    ("The README is in English.", "The README was updated to mention Docker."),
     ("I live in Boston.", "My brother lives in Denver."),
     ("I live in Boston.", "I travelled to Denver."),
     ("I live in Boston.", "I moved the sofa to the attic."),

@@ -174,7 +174,7 @@ def recorded_entries() -> st.SearchStrategy[list[EntryRecorded]]:
     return st.lists(entries(), max_size=12).map(read)
 
 
-@settings(max_examples=settings.default.max_examples // 3, suppress_health_check=list(HealthCheck))
+@settings(max_examples=max(3, settings.default.max_examples // 3), suppress_health_check=list(HealthCheck))
 @given(recorded_entries())
 def test_a_batch_of_turns_says_what_each_turn_says_by_itself(events: list[EntryRecorded]) -> None:
     columns = batch_turns(Batch(events, 1, 99))

@@ -154,6 +154,19 @@ def test_questions_guesses_quotes_reports_additions_and_other_subjects_retire_no
 
 
 @pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("The retro is on Friday", "Retro moved from Friday to Wednesday"),
+        ("The exam is on 12 May", "The exam moved from 12 May to 20 May"),
+    ],
+)
+def test_what_moved_from_one_day_to_another_holds_at_once(older: str, newer: str) -> None:
+    found = update(Statement(newer, MAY_4), Statement(older, MAY_4 - 30))
+    assert found is not None
+    assert (found.retires, found.since_day) == (True, None)
+
+
+@pytest.mark.parametrize(
     ("newer", "since"),
     [
         ("From 1 June the bakery opens at 7:00.", (2026, 6, 1)),

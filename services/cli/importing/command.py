@@ -10,21 +10,23 @@ from __future__ import annotations
 import base64
 import io
 import json
+import shlex
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
 
 import click
 
-from ....schemas.core.errors import ERASED_HINT, EntryConflict, VerificationFailed
+from ....schemas.core.errors import ERASED_HINT, EntryConflict, InvalidQuery, NotAllowed, NotFound, VerificationFailed
 from ....schemas.core.limits import REQUEST_BYTES
 from ....schemas.core.sequence_set import format_ranges
 from ....schemas.models.rules import REMEMBERED
+from ....schemas.standing.operations import State
 from ...printable import safe
 from ..backing_up import wait_erased
 from ..commands import Argument, Option
@@ -33,6 +35,7 @@ from ..connection import Target, client, sync_client, target
 from ..operate import checked_export
 from ..options import Json, Where, among, settings_from
 from ..output import Progress, counted, progress_bar, say, show
+from ..palace_sources import NOTE_SUFFIXES
 from .lines import BATCH_LINES, MAX_LINE_BYTES, BadLine, Line, LineBatch, batches_of, read_batches, read_line, refusal
 from .run import ImportState, StateFile
 from .sources import conversations, open_memory, records, transcripts
@@ -208,6 +211,9 @@ def _named(counts: Mapping[str, int]) -> str:
 STDIN: Final = "-"
 _LOG_HEAD: Final = 16
 """Bytes by which a file of ``export --proofs`` is known."""
+_ENDED: Final = (State.RETRACTED, State.STALE, State.SUPERSEDED)
+_REASON_CHARS: Final = 1_000
+"""As of a retraction (``schemas/standing/operations``)."""
 SHOWN_LINES: Final = 20
 """Maximum number of lines that are printed because their ids are already used: one screen; --skip-invalid writes them
 to a file.
@@ -273,6 +279,8 @@ class Import:
         erased: Those whose id was erased.
         of_service: Skipped lines of a listing: archived entries, and entries that only the service writes.
         last_seq: Highest sequence acked, 0 if nothing was sent.
+        ended: New entries that did not count any more where they were listed.
+        retired: How many of these were retracted here, too.
     """
 
     source: BinaryIO
@@ -288,6 +296,8 @@ class Import:
     erased: int = 0
     of_service: int = 0
     last_seq: int = 0
+    ended: list[Line] = field(default_factory=list)
+    retired: int = 0
     began: float = field(default_factory=time.monotonic)
 
     def acked(self, ack: BatchAck) -> None:
@@ -301,6 +311,10 @@ class Import:
                 workspace = record.get("workspace_id")
                 self.state = replace(self.state, last_seq=last.seq, last_id=last.id, last_workspace=workspace)
         self.of_service += ack.batch.of_service
+        new = {entry.id for entry in ack.sent if not entry.duplicate}
+        self.ended += [
+            line for line in ack.batch.good if line.record["id"] in new and (line.standing or {}).get("state") in _ENDED
+        ]
         repeated = sum(entry.duplicate for entry in ack.sent)
         self.repeated += repeated
         self.imported += len(ack.sent) - repeated
@@ -375,6 +389,9 @@ def import_command(
         done = import_file(file or "", there, where, options, selection, total=plan["entries"] if plan else None)
         seconds = time.monotonic() - began
         behind = _behind(there, where, done.last_seq)
+        while done.ended and behind:
+            behind = _behind(there, where, done.last_seq)
+        _retire_ended(there, done)
     report = {
         "file": done.state.path,
         **({"from": selection.name, "plan": plan} if selection is not None else {}),
@@ -384,6 +401,7 @@ def import_command(
         "taken": done.taken,
         "erased": done.erased,
         "of_service": done.of_service,
+        "retired": done.retired,
         "resumed_from_line": done.resumed_from,
         "last_line": done.state.line,
         "last_seq": done.state.last_seq or None,
@@ -409,11 +427,40 @@ def _print_report(report: Mapping[str, Any]) -> None:
     if report["of_service"]:
         passed = counted(report["of_service"], "entry", "entries")
         say(f"{passed} passed over: records of the service, or archived (`backup` keeps everything)")
+    if report["retired"]:
+        did = counted(report["retired"], "entry that did", "entries that did")
+        say(f"{did} not count any more at the source {'is' if report['retired'] == 1 else 'are'} retracted here, too")
     if report["views_behind"]:
         say(
             f"the views are behind by {report['views_behind']:,} sequences: until they are not, recall and list find fewer "
             "entries (see `crew-journal status`)"
         )
+
+
+def _retire_ended(there: Target, done: Import) -> None:
+    """Retract what was retracted, corrected or found outdated at the source, so that it does not come back as current."""
+    if not done.ended:
+        return
+    with sync_client(there) as journal:
+        for line in done.ended:
+            standing, entry_id = line.standing or {}, line.record["id"]
+            workspace_id = line.record.get("workspace_id")
+            reason = str(standing.get("reason") or "").strip() or "as at the source of the import"
+            fields: dict[str, Any] = {"reason": reason[:_REASON_CHARS], "workspace_id": workspace_id}
+            now = journal.get(entry_id, workspace_id=workspace_id).standing
+            if now is not None and now.state == standing["state"]:
+                continue  # an entry that was imported, too, names it in `supersedes`
+            try:
+                if standing["state"] == State.SUPERSEDED and standing.get("by"):
+                    with suppress(NotFound):  # what replaced it may be left out
+                        journal.retract(entry_id, superseded_by=str(standing["by"]), **fields)
+                        done.retired += 1
+                        continue
+                journal.retract(entry_id, stale=standing["state"] == State.STALE, **fields)
+                done.retired += 1
+            except NotAllowed:
+                say("entries that did not count any more at the source count here: only OWNER and ADMIN retract them")
+                return
 
 
 def _behind(there: Target, where: Where, last_seq: int) -> int | None:
@@ -439,6 +486,8 @@ def _check_file(file: str | None, options: ImportOptions) -> None:
             raise click.BadParameter("goes with --from", param_hint=name)
     if file != STDIN and not Path(file).exists():
         raise click.BadParameter(f"there is no file {file}", param_hint="FILE")
+    if file != STDIN and (Path(file).is_dir() or Path(file).suffix.lower() in NOTE_SUFFIXES):
+        raise _are_notes(file, f"{file} is not a file with one entry a line")
     if file != STDIN and not Path(file).is_file():
         raise click.BadParameter(f"{file} is not a regular file; a pipe is read with `import -`", param_hint="FILE")
     if file != STDIN and not _holds_lines(Path(file)):
@@ -446,6 +495,11 @@ def _check_file(file: str | None, options: ImportOptions) -> None:
             f"{file} is an archive or one JSON array, not one entry a line: name its format, such as --from chatgpt",
             param_hint="FILE",
         )
+
+
+def _are_notes(file: str, problem: str) -> InvalidQuery:
+    typed = f"crew-journal palace import {shlex.quote(file)}"
+    return InvalidQuery(problem, hint=f"`{typed}` files notes in Markdown; --from names other formats", field="file")
 
 
 def _holds_log(file: Path) -> bool:
@@ -547,6 +601,8 @@ def _holds_lines(file: Path) -> bool:
 def _selection(file: str | None, options: ImportOptions) -> Selection:
     """What ``--from`` and FILE name; without FILE the place where that program keeps its files."""
     name = str(options.source)
+    if name in ("markdown", "md", "notes", "obsidian"):
+        raise _are_notes(file or "FOLDER", f"{name} is not a format of --from")
     if name not in SOURCES:
         raise click.BadParameter(f"{name} is not one of {', '.join(SOURCES)}", param_hint="--from")
     source = SOURCES[name]

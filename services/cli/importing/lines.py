@@ -7,7 +7,7 @@ number and content, so an import may be repeated from any point and counts each 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Final
 
@@ -15,6 +15,7 @@ from ....schemas.api import EntryRecord
 from ....schemas.catalogue import info_of
 from ....schemas.core.entry import MAX_ENTRY_BYTES, JournalEntry, build_entry
 from ....schemas.core.errors import FieldProblem, InvalidEntry
+from ....schemas.core.ids import is_service_id
 from ....schemas.core.limits import DEFAULT_WORKSPACE, REQUEST_BYTES
 from ....schemas.core.payload import SERVICE_ALONE
 from ..foreign_files import ShapeFault, parse
@@ -39,13 +40,15 @@ _in_batch: Final = re.compile(r"entries\[(\d+)\](\.?)")
 class Line:
     """A line that can be sent: its number from 1, its bytes without the line break, and the submission.
 
-    ``at`` is the position in the source of another format; empty for a file of entries.
+    ``at`` is the position in the source of another format; empty for a file of entries. ``standing`` is why an entry of a
+    listing did not count any more there.
     """
 
     number: int
     raw: bytes
     record: dict[str, Any]
     at: str = ""
+    standing: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -150,11 +153,13 @@ def read_line(number: int, raw: bytes, workspace: str | None, at: str = "") -> L
     A line may be an entry as `list --all --json` prints it. None if that entry cannot be written by an import: only the
     service writes its type, or it was archived, so that the listing has only its beginning.
     """
+    standing = None
     try:
         record = json_object_of(number, raw)
         if record.keys() >= _LISTED:
             if record.get("archived") or _of_service(record):
                 return None
+            standing = record["standing"] if isinstance(record["standing"], dict) else None
             record = {name: value for name, value in record.items() if name not in _ONLY_LISTED and value is not None}
         if workspace is not None:
             record["workspace_id"] = workspace
@@ -163,12 +168,14 @@ def read_line(number: int, raw: bytes, workspace: str | None, at: str = "") -> L
         build_entry({**_STAND_IN, **{name: value for name, value in record.items() if value is not None}})
     except InvalidEntry as error:
         return BadLine(number, raw, error.problems, at)
-    return Line(number, raw, record, at)
+    return Line(number, raw, record, at, standing)
 
 
 def _of_service(record: dict[str, Any]) -> bool:
-    return str(record.get("workspace_id", "")).startswith("_") or (
-        info_of(str(record.get("entry_type"))).publisher in SERVICE_ALONE
+    return (
+        str(record.get("workspace_id", "")).startswith("_")
+        or is_service_id(record.get("id"))  # the record of a consolidation, whose type others may publish, too
+        or info_of(str(record.get("entry_type"))).publisher in SERVICE_ALONE
     )
 
 

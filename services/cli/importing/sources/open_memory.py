@@ -172,7 +172,7 @@ def write_omp(file: IO[str], entries: Iterable[Mapping[str, Any]], workspace: st
     Archived entries and those that only the service writes are left out. An entry that was superseded or retracted is in it,
     with the event that ended it.
     """
-    ended: list[dict[str, Any]] = []
+    ended: dict[str, dict[str, Any]] = {}
     roles: set[str] = set()
     count = 0
     file.write('{"objects": [\n')
@@ -180,7 +180,8 @@ def write_omp(file: IO[str], entries: Iterable[Mapping[str, Any]], workspace: st
         if entry.get("archived") or not _is_memory(entry):
             continue
         one = _object(entry, workspace)
-        ended += _events(entry)
+        for event in _events(entry):
+            ended.setdefault(event["event_id"], event)
         roles.add(one["role"])
         file.write((",\n" if count else "") + json.dumps(one, ensure_ascii=False))
         count += 1
@@ -197,7 +198,9 @@ def write_omp(file: IO[str], entries: Iterable[Mapping[str, Any]], workspace: st
         "transfer_intent": "copy",
         "notes": ["decisions of the service, documents and vectors are not in this exchange"],
     }
-    file.write(f'\n],\n"events": {json.dumps(ended, ensure_ascii=False)},\n"manifest": {json.dumps(manifest)}}}\n')
+    file.write(
+        f'\n],\n"events": {json.dumps([*ended.values()], ensure_ascii=False)},\n"manifest": {json.dumps(manifest)}}}\n'
+    )
     return count
 
 
@@ -242,10 +245,12 @@ def _object(entry: Mapping[str, Any], workspace: str) -> dict[str, Any]:
 
 
 def _events(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What the entry supersedes, and its own retraction."""
+    """What the entry supersedes, and what superseded or retracted it."""
     for target in entry.get("supersedes") or ():
         yield _event(_SUPERSEDE, target, entry.get("actor_id"), entry["ts"], None, entry["id"])
     standing = entry.get("standing") or {}
+    if standing.get("state") == "superseded" and standing.get("by"):
+        yield _event(_SUPERSEDE, entry["id"], None, standing.get("at"), standing.get("reason"), standing["by"])
     if standing.get("state") in ("retracted", "stale"):
         yield _event("retract", entry["id"], standing.get("by"), standing.get("at"), standing.get("reason"), None)
 

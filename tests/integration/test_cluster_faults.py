@@ -102,8 +102,12 @@ class Load:
     def __str__(self) -> str:
         seconds = time.monotonic() - self.began
         rates = f"{len(self.acked) / seconds:.0f} entries and {self.reads / seconds:.1f} recalls a second"
-        done = f"{len(self.acked)} entries, {len(self.decided)} decisions ({self.refused} refused), {self.reads} recalls"
-        return f"{done} in {seconds:.0f} s, {rates}; longest without an answer {self.slowest[0]:.2f} s ({self.slowest[1]})"
+        done = (
+            f"{len(self.acked)} entries, {len(self.decided)} decisions ({self.refused} refused), {self.reads} recalls"
+        )
+        return (
+            f"{done} in {seconds:.0f} s, {rates}; longest without an answer {self.slowest[0]:.2f} s ({self.slowest[1]})"
+        )
 
     async def once(self, http: httpx.AsyncClient, node: NodeProcess, path: str, **given: Any) -> httpx.Response:
         """Ask one node; raises ``Unanswered`` if it does not answer or cannot now."""

@@ -198,17 +198,15 @@ class Desk:
         async def here() -> A:
             return await self._run_here(operation, caller, request, raw)
 
-        if self._ownership is ALONE or (operation.effect is Effect.READS and operation.decided != "index"):
+        is_anyones = (
+            operation.decided != "index" if operation.effect is Effect.READS else operation.decided == "anywhere"
+        )
+        if self._ownership is ALONE or is_anyones:
             return await here()
-        if operation.effect is Effect.READS:
-            found: A = await self._ownership.search(operation, caller.workspace_id, principal, raw, here)
-            return found
-        if operation.decided == "anywhere":
-            return await here()
-        decided: A = await self._ownership.decide(
+        answer: A = await self._ownership.answer(
             operation, decided_for(operation, caller.workspace_id), principal, raw, here
         )
-        return decided
+        return answer
 
     async def _run_here(self, operation: Operation[Q, A], caller: Caller, request: Q, raw: Mapping[str, Any]) -> A:
         if self.past is not None and (field := operation.past) and (moment := getattr(request, field)) is not None:

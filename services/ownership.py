@@ -43,7 +43,7 @@ class Ownership:
         """Whether this node decides for the workspace; from here on, the task's writes are under that condition."""
         return True
 
-    async def decide(
+    async def answer(
         self,
         operation: Operation[Any, Any],
         workspace_id: str,
@@ -51,24 +51,16 @@ class Ownership:
         raw: Mapping[str, Any],
         here: Callable[[], Awaitable[Any]],
     ) -> Any:
-        """The answer of the node that decides for the workspace: of ``here``, or of another node."""
-        return await here()
+        """The answer of the workspace's owner: of ``here``, or of another node.
 
-    async def search(
-        self,
-        operation: Operation[Any, Any],
-        workspace_id: str,
-        principal: Principal,
-        raw: Mapping[str, Any],
-        here: Callable[[], Awaitable[Any]],
-    ) -> Any:
-        """The answer of the node that keeps the workspace's texts in memory, or of ``here`` while that one is silent."""
+        A search is answered by ``here`` while its owner is silent.
+        """
         return await here()
 
     async def nearest(
         self, query: NearQuery, here: Callable[[NearQuery], Awaitable[list[list[NearText]]]]
     ) -> list[list[NearText]]:
-        """The same for ``Finder.nearest``."""
+        """The texts that the workspace's owner finds, or ``here`` while it is silent."""
         return await here(query)
 
     async def refold_others(self, workspace_id: str) -> Mapping[str, bool]:

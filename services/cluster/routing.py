@@ -16,6 +16,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -138,7 +139,7 @@ class RoutedOwnership(Members):
 
     # at the node that was asked
 
-    async def decide(
+    async def answer(
         self,
         operation: Operation[Any, Any],
         workspace_id: str,
@@ -146,13 +147,29 @@ class RoutedOwnership(Members):
         raw: Mapping[str, Any],
         here: Callable[[], Awaitable[Any]],
     ) -> Any:
-        """See ``Ownership.decide``.
+        """See ``Ownership.answer``.
 
         Raises:
-            NotOwner: If the owner was lost while it worked on the request, or there is none.
-            EntryTooLarge: If the request does not fit into a message of the broker.
+            NotOwner: If the owner of a decision was lost while it worked on the request, or there is none.
+            EntryTooLarge: If a decision does not fit into a message of the broker.
             CrewJournalError: The error of the owner.
         """
+        asked = partial(_as_value, operation, principal, raw)
+        if operation.effect is not Effect.READS:
+            return await self._decided(operation, workspace_id, asked, here)
+        owner = self.owner(workspace_id)
+        if owner is None or owner == self.name or _PASSED.get():
+            return await here()
+        answer = await self._searched_by(owner, asked())
+        return await here() if answer is None else await self._shown(operation, answer, CAUGHT_UP_S)
+
+    async def _decided(
+        self,
+        operation: Operation[Any, Any],
+        workspace_id: str,
+        asked: Callable[[], Mapping[str, Any]],
+        here: Callable[[], Awaitable[Any]],
+    ) -> Any:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + FIND_S
         body = b""
@@ -165,7 +182,7 @@ class RoutedOwnership(Members):
                 finally:
                     FENCE.reset(token)
             if owner is not None and owner != self.name:
-                body = body or self._signed(_as_value(operation, principal, raw))
+                body = body or self._signed(asked())
                 answer = await self._ask(owner, workspace_id, f"op.{owner}", body)
                 if answer is not None:
                     return await self._shown(operation, answer)
@@ -210,21 +227,6 @@ class RoutedOwnership(Members):
             if getattr(decided, "visible", False):
                 return decided.model_copy(update={"visible": False})
         return decided
-
-    async def search(
-        self,
-        operation: Operation[Any, Any],
-        workspace_id: str,
-        principal: Principal,
-        raw: Mapping[str, Any],
-        here: Callable[[], Awaitable[Any]],
-    ) -> Any:
-        """See ``Ownership.search``; errors are those of the handler."""
-        owner = self.owner(workspace_id)
-        if owner is None or owner == self.name or _PASSED.get():
-            return await here()
-        answer = await self._searched_by(owner, _as_value(operation, principal, raw))
-        return await here() if answer is None else await self._shown(operation, answer, CAUGHT_UP_S)
 
     async def nearest(self, query: NearQuery, here: Nearest) -> list[list[NearText]]:
         """See ``Ownership.nearest``."""
@@ -374,8 +376,7 @@ class RoutedOwnership(Members):
             async with asyncio.timeout(DRAINED_S):
                 body = self._signed({"drained": not undo})
                 await self.client.request(f"drain.{name}", body, timeout=DRAINED_S)
-                while (name in self.assignment.nodes) is not undo:
-                    await self.change()
+                await self._until_assigned(name, is_assigned=undo)
         except (NatsError, TimeoutError):
             raise Unavailable(
                 f"the slots of {name} have not moved yet", hint="look at `cluster status`, then repeat the command"
@@ -388,9 +389,12 @@ class RoutedOwnership(Members):
         await self.say_alive()
         with contextlib.suppress(NatsError, TimeoutError):
             async with asyncio.timeout(DRAINED_S):
-                while (self.name in self.assignment.nodes) is self.drained:
-                    await self.change()
+                await self._until_assigned(self.name, is_assigned=not self.drained)
             await message.respond(b"{}")
+
+    async def _until_assigned(self, name: str, *, is_assigned: bool) -> None:
+        while (name in self.assignment.nodes) is not is_assigned:
+            await self.change()
 
     # signatures
 

@@ -27,7 +27,7 @@ class Cluster:
         """The nodes, once the slots have moved.
 
         Raises:
-            NotFound: If there is no such node.
+            NotFound: If no node has this name, or this node runs alone.
         """
         if not isinstance(self._ownership, RoutedOwnership):
             raise NotFound("this node runs alone", hint="start nodes with `up --node NAME`")

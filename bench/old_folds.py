@@ -432,12 +432,10 @@ def take_turns(trees: Sequence[Path], turns: int) -> None:
     """Print for each figure the medians of both versions and of the pairs' ratios."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        both = []
-        for number, tree in enumerate(trees):
-            env = stack.enter_context(_code_of(tree))
-            command = _command("turns", str(turns), str(folder / f"{number}.duckdb"))
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            both.append(stack.enter_context(subprocess.Popen(command, env=env, cwd=tree, **pipes)))  # type: ignore[call-overload]
+        both = [
+            _started(stack, tree, "turns", str(turns), str(folder / f"{number}.duckdb"))
+            for number, tree in enumerate(trees)
+        ]
         *_, names = [one.stdout.readline().rstrip("\n").split("; ") for one in both]
 
         def ask(one: Any, line: str) -> float:
@@ -493,15 +491,12 @@ async def recall_on_demand(folder: Path, entries: int = RECALLED_ENTRIES, vector
 
 def take_turns_of_recall(trees: Sequence[Path], query_count: int) -> None:
     """Print for each recipe the mean of the queries' least CPU times in each process, and ratios to the first [95 %]."""
+    from crew_journal.services.cli.exam import cluster_bootstrap  # here: the earlier commit has it elsewhere
+
     with ExitStack() as stack:
-        children: list[Any] = []
-        for tree in trees:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            env = stack.enter_context(_code_of(tree))
-            child = subprocess.Popen(
-                _command("recall", folder), env=env, cwd=tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            children.append(stack.enter_context(child))
+        children = [
+            _started(stack, tree, "recall", stack.enter_context(tempfile.TemporaryDirectory())) for tree in trees
+        ]
         for child in children:
             while child.stdout.readline() != "ready\n":
                 if child.poll() is not None:
@@ -513,6 +508,7 @@ def take_turns_of_recall(trees: Sequence[Path], query_count: int) -> None:
             return float(took), answer
 
         chance = random.Random(7)
+        queries = [str(number) for number in range(query_count)]
         for recipe in RECIPES:
             least = [[float("inf")] * len(children) for _ in range(query_count)]
             equal = 0
@@ -525,13 +521,22 @@ def take_turns_of_recall(trees: Sequence[Path], query_count: int) -> None:
                 equal += len({answers[at] for at in range(1, len(children))}) == 1
             figures = []
             for at in range(len(children)):
-                ratios = [times[at] / times[0] for times in least]
-                means = sorted(fmean(chance.choices(ratios, k=query_count)) for _ in range(1_000))
+                ratio = cluster_bootstrap([times[at] / times[0] for times in least], queries)
+                assert ratio is not None
                 mean = fmean(times[at] for times in least) * 1_000
-                figures.append(f"{mean:.2f} ms {fmean(ratios):.2f} [{means[25]:.2f}, {means[975]:.2f}]")
+                figures.append(f"{mean:.2f} ms {ratio.mean:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]")
             print(f"{recipe or 'default'}: {'; '.join(figures)}; the later processes agree on {equal}", flush=True)
         for child in children:
             child.stdin.close()
+
+
+def _started(stack: ExitStack, tree: Path, *arguments: str) -> Any:
+    """A process of this file with the code of a checkout, asked by its stdin and ended with the stack."""
+    env = stack.enter_context(_code_of(tree))
+    process = subprocess.Popen(
+        _command(*arguments), env=env, cwd=tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    return stack.enter_context(process)
 
 
 @contextmanager

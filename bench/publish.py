@@ -195,9 +195,8 @@ async def _log(report: Report, client: Client, broker: ManagedBroker, streams: D
     reader = await connect(broker.url, broker.user, broker.password, "bench")
     head = await stream_head(client)
     leaves, tree, used = Leaves(salted=True), Tree(), []
-    async for some in replay(
-        reader, max(1, head - SEALED), head, batch=SEALED_AT_MOST
-    ):  # sealed as they come, as by a node
+    # sealed as they come, as by a node
+    async for some in replay(reader, max(1, head - SEALED), head, batch=SEALED_AT_MOST):
         start = tree.size
         began = time.process_time()
         made = [leaves.leaf(message.subject, message.headers, message.data) for message in some]

@@ -115,7 +115,7 @@ class Tree:
         """Append a leaf."""
         size, peaks = self.size, self.peaks
         while size & 1:
-            leaf = sha256(b"\x01" + peaks.pop() + leaf).digest()  # as ``node_hash``
+            leaf = node_hash(peaks.pop(), leaf)
             size >>= 1
         peaks.append(leaf)
         self.size += 1

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final
@@ -450,17 +450,17 @@ def _retire_ended(there: Target, done: Import) -> None:
             now = journal.get(entry_id, workspace_id=workspace_id).standing
             if now is not None and now.state == standing["state"]:
                 continue  # an entry that was imported, too, names it in `supersedes`
+            replaced = standing["state"] == State.SUPERSEDED and standing.get("by")
+            how = {"superseded_by": str(standing["by"])} if replaced else {"stale": standing["state"] == State.STALE}
             try:
-                if standing["state"] == State.SUPERSEDED and standing.get("by"):
-                    with suppress(NotFound):  # what replaced it may be left out
-                        journal.retract(entry_id, superseded_by=str(standing["by"]), **fields)
-                        done.retired += 1
-                        continue
-                journal.retract(entry_id, stale=standing["state"] == State.STALE, **fields)
-                done.retired += 1
+                try:
+                    journal.retract(entry_id, **how, **fields)
+                except NotFound:  # what replaced it may be left out
+                    journal.retract(entry_id, **fields)
             except NotAllowed:
                 say("entries that did not count any more at the source count here: only OWNER and ADMIN retract them")
                 return
+            done.retired += 1
 
 
 def _behind(there: Target, where: Where, last_seq: int) -> int | None:

@@ -85,7 +85,7 @@ def moment_of(text: str, field: str, now: datetime | None = None, *, end: bool =
 def past_moment_of(text: str, now: datetime | None = None) -> str:
     """A past moment of the journal as an operation takes it: a day means its end, at the latest now.
 
-    A sequence, and what is no time, stays as it is: the operation says what a moment may be.
+    A sequence is returned unchanged. So is a text that is not a time: the operation refuses it and names the forms.
     """
     if text.isdecimal():
         return text

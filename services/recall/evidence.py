@@ -8,8 +8,8 @@ numpy costs more than a loop.
 
 ``search`` leaves out hits without any evidence. If no hit of a question is likely or holds many of its words, the first ten
 are returned, those without evidence behind the others. ``inject`` leaves out hits with too little, all hits where the prompt
-asks nothing, and all turns if none of them has much: a prompt is better off without a memory than with a wrong one. A
-question is no answer to itself, so what only repeats it is left out.
+asks nothing, and all turns if none of them has much: a prompt is better off without a memory than with a wrong one. A hit
+that only repeats the question does not answer it and is left out.
 
 An entry that the query calls by one of its own names (``payload.aliases``) is returned: "k8s?" shares one word with an entry
 about a cluster, and no other evidence is possible. A name counts whole and word for word. A word of it may be inflected, and

@@ -336,7 +336,7 @@ class Sender:
 
 
 async def held_by(journal: AsyncCrewJournal, record: dict[str, Any]) -> Receipt | None:
-    """The receipt of the journal's entry with all fields of ``record``, None if there is no such entry.
+    """The receipt of the stored entry with the id of ``record``, if all fields of ``record`` are equal there; else None.
 
     The conversation of an imported turn may have another title there: people rename conversations.
     """

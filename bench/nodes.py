@@ -27,6 +27,9 @@ NAMES: Final = ("a", "b", "c")
 WORKSPACES: Final = 30
 APPENDS_S: Final = 100
 RECALLS_S: Final = 20
+IN_BATCHES: Final = 25
+BATCHES_S: Final = 20
+"""Entries of a batch, and batches a second: 500 entries a second, as by eight clients that send what they gathered."""
 LOADED: Final = 1_000, 20_000
 """Entries before the load, quick and full."""
 SECONDS: Final = 4, 20
@@ -74,8 +77,12 @@ async def _measured(
     rate: int,
     seconds: int,
     call: Callable[[int], Awaitable[Any]],
+    each: int = 1,
 ) -> None:
-    """CPU of a call: the lower quartile over seconds, because sweeps take some whole seconds of their own."""
+    """CPU of a call, or of one of its ``each`` entries.
+
+    It is the lower quartile over seconds, because sweeps take some whole seconds of their own.
+    """
     load = asyncio.ensure_future(_paced(rate, seconds, call))
     ours, theirs = [_cpu(nodes)], [_cpu([broker])]
     for _ in range(seconds):
@@ -84,11 +91,11 @@ async def _measured(
         theirs.append(_cpu([broker]))
     took, failed = await load
     seconds_of = ([after - before for before, after in pairwise(taken)] for taken in (ours, theirs))
-    own, others = (percentile(taken, QUARTILE) / rate * MS for taken in seconds_of)
-    mean = (ours[-1] - ours[0]) / rate / seconds * MS
+    own, others = (percentile(taken, QUARTILE) / rate / each * MS for taken in seconds_of)
+    mean = (ours[-1] - ours[0]) / rate / seconds / each * MS
     waited = f"p50 {percentile(took, 0.5) * MS:.1f}, p99 {percentile(took, 0.99) * MS:.1f} ms; {failed} failed"
     report.figure(
-        f"{name}: CPU of all nodes", own, "ms each", note=f"lower quartile of seconds, mean {mean:.1f}; {waited}"
+        f"{name}: CPU of all nodes", own, "ms each", note=f"lower quartile of seconds, mean {mean:.2f}; {waited}"
     )
     report.figure(f"{name}: share of the nodes, nats-server the rest", own / (own + others), "ratio")
 
@@ -120,7 +127,7 @@ async def run(quick: bool, folder: Path) -> Report:
 async def _load(
     report: Report, what: str, clients: list[AsyncCrewJournal], pids: list[int], broker: int, loaded: int, seconds: int
 ) -> None:
-    corpus = Corpus(loaded + APPENDS_S * seconds, workspaces=WORKSPACES)
+    corpus = Corpus(loaded + (APPENDS_S + BATCHES_S * IN_BATCHES) * seconds, workspaces=WORKSPACES)
 
     def entry(n: int) -> dict[str, Any]:
         return corpus.submission(n) | {"workspace_id": corpus.workspace(n)}
@@ -150,6 +157,15 @@ async def _load(
         last = max(last, (await client_for(n).append(entry(loaded + n))).seq)
 
     await _measured(report, f"{what}, append", pids, broker, APPENDS_S, seconds, append)
+
+    async def append_batch(n: int) -> None:
+        nonlocal last
+        first = loaded + APPENDS_S * seconds + n * IN_BATCHES
+        entries = [entry(place) for place in range(first, first + IN_BATCHES)]
+        last = max(last, (await client_for(n).append_batch(entries))[-1].seq)
+
+    name = f"{what}, append in batches of {IN_BATCHES}"
+    await _measured(report, name, pids, broker, BATCHES_S, seconds, append_batch, IN_BATCHES)
     resting = await settled(last)
     report.figure(f"{what}, at rest: CPU of all nodes", resting * MS, "ms a second")
     workspaces = sorted({corpus.workspace(n) for n in range(loaded)})

@@ -200,8 +200,7 @@ async def _log(report: Report, client: Client, broker: ManagedBroker, streams: D
         start = tree.size
         began = time.process_time()
         made = [leaves.leaf(message.subject, message.headers, message.data) for message in some]
-        for leaf in made:
-            tree.add(leaf)
+        tree.extend(made)
         ChainSealed(
             first_seq=start + 1,
             last_seq=tree.size,

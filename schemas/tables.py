@@ -3,7 +3,7 @@
 Invariant: queries use the tables and columns that the row types declare; a change is a new version of the projection
 that owns the table. ``doc`` and ``seq`` are stream sequences everywhere. Tables of the host that belong to no view:
 ``checkpoint(projection, version, seq)``, ``parkings(projection, version, strikes)`` (``consumers/host/faults``) and
-``folded_stream(stream, made)`` (``consumers/host/opening``).
+``folded_stream(stream, made, journal)`` (``consumers/host/opening``).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from nats.js.errors import NotFoundError
 
 from ...schemas.core.broker_address import NO_FILES, LoginFiles
 from ...schemas.core.errors import BrokerUnavailable
-from ...schemas.core.subjects import JOURNAL_STREAM
+from ...schemas.core.subjects import JOURNAL_STREAM, Family
 from ...schemas.settings import BATCH_BYTES, BATCH_MESSAGES, BATCH_WAIT_S
 from ..endings import end_task
 from .jetstream import (
@@ -77,13 +77,27 @@ class Pulls:
         durable: Name of the consumer; it need not exist yet.
         batch: Maximum number of messages of a batch.
         spacing_s: Minimum seconds between the ends of two batches that are not full.
+        patience_s: The same if the batch has entries and derived facts alone, and no task waits for one of them.
+        awaited: Whether a task waits for a sequence from the first to the last of these.
     """
 
-    def __init__(self, client: Client, stream: str, durable: str, *, batch: int, spacing_s: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        stream: str,
+        durable: str,
+        *,
+        batch: int,
+        spacing_s: float,
+        patience_s: float,
+        awaited: Callable[[int, int], bool],
+    ) -> None:
         self._client = client
         self._subject = next_subject(stream, durable)
         self._batch = batch
         self._spacing_s = spacing_s
+        self._patience_s = patience_s
+        self._awaited = awaited
         self._held: deque[Msg] = deque()
         self._arrived = asyncio.Event()
         self._asked = 0  # messages of the open request that have not arrived
@@ -103,22 +117,29 @@ class Pulls:
         self._asked = 0
         self._arrived.set()
 
+    def look(self) -> None:
+        """Ask again whether a task waits for a message of the batch."""
+        self._arrived.set()
+
     async def next_batch(self) -> list[Msg]:
         """The next messages, at least one; waits without a time-out."""
         loop = asyncio.get_running_loop()
         while not self._held:
             await self._arrival(REFUSED_PAUSE_S)
-        ends_at = max(loop.time(), self._ended_at + self._spacing_s)
+        began = loop.time()
+        patient = self._patience_s > self._spacing_s
         messages: list[Msg] = []
         size = 0
         while True:
             while self._held and len(messages) < self._batch and size < BATCH_BYTES:
                 messages.append(self._held.popleft())
                 size += len(messages[-1].data)
-            more = (
-                position_of(messages[-1].reply).pending > 0
-            )  # whether the broker had more messages when it sent the last one
-            left = ends_at + (self._spacing_s if more else 0.0) - loop.time()
+                patient = patient and messages[-1].subject.startswith(_PATIENT)
+            last = position_of(messages[-1].reply)
+            patient = patient and not self._awaited(position_of(messages[0].reply).seq, last.seq)
+            ends_at = max(began, self._ended_at + (self._patience_s if patient else self._spacing_s))
+            # more time if the broker had more messages when it sent the last one
+            left = ends_at + (self._spacing_s if last.pending else 0.0) - loop.time()
             if len(messages) >= self._batch or size >= BATCH_BYTES or left <= 0:
                 self._ended_at = loop.time()
                 return messages
@@ -161,6 +182,10 @@ class Pulls:
             if status != HEARTBEAT:
                 self._asked = 0
         self._arrived.set()
+
+
+_PATIENT: Final = (f"{Family.JOURNAL}.", f"{Family.DERIVED}.")
+"""What may be folded later: decisions and documents may be tokens, or name the nodes that decide."""
 
 
 # The live feed's durable consumer: its configuration, and when an existing one can be used.
@@ -257,6 +282,8 @@ class LiveFeed:
         catch_up: Called when the feed is far behind; None to always proceed batch by batch.
         batch: Maximum number of messages of a batch.
         batch_wait_s: Maximum seconds for a batch to fill; on a quiet stream a batch is passed on at once.
+        patience_s: The same while no task waits for the batch and it holds no decisions; see ``Pulls``.
+        awaited: Whether a task waits until a sequence from the first to the last of these is handled.
         stream: Name of the stream.
         watch_s: Seconds between checks of the durable.
         files: Credentials and certificates.
@@ -274,6 +301,8 @@ class LiveFeed:
         catch_up: CatchUp | None = None,
         batch: int = BATCH_MESSAGES,
         batch_wait_s: float = BATCH_WAIT_S,
+        patience_s: float = 0.0,
+        awaited: Callable[[int, int], bool] = lambda _first, _last: False,
         stream: str = JOURNAL_STREAM,
         watch_s: float = WATCH_S,
         files: LoginFiles = NO_FILES,
@@ -287,6 +316,8 @@ class LiveFeed:
         self._watch_s = watch_s
         self._batch = batch
         self._batch_wait_s = batch_wait_s
+        self._patience_s = patience_s
+        self._awaited = awaited
         self._pulls: Pulls | None = None
         self._broker = NatsBroker(
             nats_url.split(","),
@@ -338,13 +369,26 @@ class LiveFeed:
         self._js: JetStreamContext = client.jetstream()
         await self._agree()
         self._running = True
-        self._pulls = Pulls(client, self._stream, self._durable, batch=self._batch, spacing_s=self._batch_wait_s)
+        self._pulls = Pulls(
+            client,
+            self._stream,
+            self._durable,
+            batch=self._batch,
+            spacing_s=self._batch_wait_s,
+            patience_s=self._patience_s,
+            awaited=self._awaited,
+        )
         await self._pulls.open()
         # FastStream finds this subscription, creates no other and starts no fetching task; at the end it unsubscribes
         self._subscriber.subscription = self._pulls  # type: ignore[assignment]  # annotated as nats-py's
         await self._broker.start()
         self._subscriber.add_task(self._consume, (self._pulls,))
         self._watcher = asyncio.create_task(self._watch(), name=f"watch of durable {self._durable}")
+
+    def look(self) -> None:
+        """Ask ``awaited`` again, because a task has begun to wait."""
+        if self._pulls is not None:
+            self._pulls.look()
 
     async def stop(self) -> None:
         """Wait a limited time for the current batch, then disconnect. A batch that keeps failing stays unacked."""

@@ -24,14 +24,15 @@ from ...schemas.core.subjects import JOURNAL_STREAM
 from ...schemas.decode import decode
 from ..feed.messages import RawMessage
 from .admission import ADMISSION_TABLE
-from .store import ViewStore
+from .store import StreamStamp, ViewStore
 from .transaction import transaction
 
 # The identity of the folded stream, stored in the view file and compared with the current stream.
 
 
 STREAM_TABLE: Final = "folded_stream"
-STREAM_DDL: Final = f"CREATE TABLE IF NOT EXISTS {STREAM_TABLE} (stream VARCHAR NOT NULL, made VARCHAR NOT NULL)"
+STREAM_DDL: Final = f"""CREATE TABLE IF NOT EXISTS {STREAM_TABLE} (stream VARCHAR NOT NULL, made VARCHAR NOT NULL);
+    ALTER TABLE {STREAM_TABLE} ADD COLUMN IF NOT EXISTS journal VARCHAR"""
 _HALF: Final = 8
 _SAMPLE: Final = 4
 """Number of entries that are compared at each end of a stream that may have been recreated with the same messages."""
@@ -46,13 +47,20 @@ class StreamAtHand:
         last_seq: Its last sequence.
         message: Returns the message at a sequence, None if it is deleted; blocking.
         own: Whether the stream is stored in the data directory of the views; a different stream there means that the
-            former stream was lost.
+            former stream was lost, or that the views are of another journal.
+        journal: As in ``StreamStamp``.
     """
 
     made: str
     last_seq: int
     message: Callable[[int], RawMessage | None]
     own: bool = False
+    journal: str | None = None
+
+    @property
+    def stamp(self) -> StreamStamp:
+        """What views of this stream bear."""
+        return StreamStamp(self.made, self.journal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +90,16 @@ def why_not_of(store: ViewStore, stream: StreamAtHand, seq: int) -> NotOf | None
     """
     if seq == 0:
         return None
-    stamp = _stamp_of(store)
-    known = stamp is not None
-    if known and stamp != stream.made and not _is_held(store, stream):
-        if stream.own:
+    folded = _stamp_of(store)
+    known = folded is not None
+    if folded is not None and folded.made != stream.made and not _is_held(store, stream):
+        foreign = None not in (folded.journal, stream.journal) and folded.journal != stream.journal
+        if stream.own and not foreign:
             return NotOf(
-                f"the stream was recreated at {stream.made}; the views, of one made {stamp}, went to {seq}", True
+                f"the stream was recreated at {stream.made}; the views, of one made {folded.made}, went to {seq}", True
             )
-        return NotOf(f"views of another stream, made {stamp}; this one was made {stream.made}", False)
+        what = "another journal" if foreign else "another stream"
+        return NotOf(f"views of {what}, made {folded.made}; this one was made {stream.made}", False)
     if seq > stream.last_seq:
         if known or stream.own:
             return NotOf(f"the stream has lost its end: the views went to {seq}, it ends at {stream.last_seq}", True)
@@ -119,22 +129,23 @@ def _is_held(store: ViewStore, stream: StreamAtHand) -> bool:
     return bool(matches) and all(matches)
 
 
-def stamp(con: duckdb.DuckDBPyConnection, created: str) -> bool:
+def stamp(con: duckdb.DuckDBPyConnection, known: StreamStamp) -> bool:
     """Write the stream's stamp in one transaction; returns whether the file had no such stamp."""
     with transaction(con):
         con.execute(STREAM_DDL)
-        if con.execute(f"SELECT stream, made FROM {STREAM_TABLE}").fetchall() == [(JOURNAL_STREAM, created)]:
+        wanted = (JOURNAL_STREAM, *known)
+        if con.execute(f"SELECT stream, made, journal FROM {STREAM_TABLE}").fetchall() == [wanted]:
             return False
         con.execute(f"DELETE FROM {STREAM_TABLE}")
-        con.execute(f"INSERT INTO {STREAM_TABLE} VALUES (?, ?)", [JOURNAL_STREAM, created])
+        con.execute(f"INSERT INTO {STREAM_TABLE} VALUES (?, ?, ?)", wanted)
     return True
 
 
-def _stamp_of(store: ViewStore) -> str | None:
+def _stamp_of(store: ViewStore) -> StreamStamp | None:
     if STREAM_TABLE not in store.tables():
         return None
-    rows = store.rows(f"SELECT made FROM {STREAM_TABLE} WHERE stream = ?", [JOURNAL_STREAM])
-    return str(rows[0][0]) if rows else None
+    rows = store.rows(f"SELECT * FROM {STREAM_TABLE} WHERE stream = ?", [JOURNAL_STREAM])
+    return StreamStamp(*rows[0][1:]) if rows else None
 
 
 def _entries(store: ViewStore, last_seq: int, order: str, count: int) -> list[tuple[int, bytes, bytes]]:
@@ -235,9 +246,9 @@ def _open_new(path: Path, memory_mb: int, stream: StreamAtHand) -> ViewStore:
 
 
 def _bind(store: ViewStore, stream: StreamAtHand) -> None:
-    if store.write_blocking(lambda con: stamp(con, stream.made)):
+    if store.write_blocking(lambda con: stamp(con, stream.stamp)):
         store.write_blocking(lambda con: con.execute("CHECKPOINT"))  # DDL never waits in the log (facts/duckdb.md)
-    store.stream_made = stream.made
+    store.stamp = stream.stamp
 
 
 def inspect_views(path: Path) -> int:

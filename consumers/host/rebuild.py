@@ -23,7 +23,7 @@ import structlog
 
 from ...schemas.core.errors import CrewJournalError, NotFound, Unavailable, VerificationFailed, ViewsDamaged
 from ...schemas.core.sequence_set import Range, without
-from ...schemas.core.table import Tables
+from ...schemas.core.table import Table, Tables
 from ...schemas.settings import FREE_DISK_FLOOR_BYTES, REPLAY_BATCH_MESSAGES
 from ..projection import Projection
 from .admission import AdmissionView
@@ -46,6 +46,8 @@ _RANGE_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of texts that are read at once; tables with texts of up to 8 KiB are not divided."""
 DIFFERENCES_LISTED: Final = 100
 """Differing rows of one projection that are listed; all are counted."""
+_WRITTEN_AT: Final = ("seq", "since_seq")
+"""Columns with the sequence of the event that wrote a row."""
 _VALUE_CHARS: Final = 200
 """Maximum characters of a value in a difference."""
 
@@ -78,7 +80,8 @@ class Difference:
 
     Attributes:
         table: The table.
-        key: Leading columns of the row and their values; binary values as hex.
+        key: Columns that name the row and their values; binary values as hex. They are the table's key, or else its
+            first three columns, and the sequence of the event that wrote the row if the table has it.
         column: First column that differs, None if only one copy has the row.
         kind: ``changed``, ``only live`` or ``only fresh``.
         live: The beginning of the value in the first copy, if the value is changed.
@@ -161,8 +164,7 @@ def differences(live: duckdb.DuckDBPyConnection, fresh: duckdb.DuckDBPyConnectio
     """
     found = Differences()
     for table, query in digest_queries(view.tables).items():
-        names = [column.name for column in table.columns]
-        for difference in _compare(table.name, names, _sorted(live, query), _sorted(fresh, query)):
+        for difference in _compare(table, _sorted(live, query), _sorted(fresh, query)):
             found.add(difference)
     return found
 
@@ -186,9 +188,19 @@ class _Rows:
 
 
 def _compare(
-    table: str, names: Sequence[str], live_rows: Iterator[tuple[Any, ...]], fresh_rows: Iterator[tuple[Any, ...]]
+    table: Table[Any], live_rows: Iterator[tuple[Any, ...]], fresh_rows: Iterator[tuple[Any, ...]]
 ) -> Iterator[Difference]:
     """The differing rows of two sorted copies."""
+    columns = [column.name for column in table.columns]
+    naming = dict.fromkeys((*(table.key or columns[:3]), *(name for name in _WRITTEN_AT if name in columns)))
+    places = {name: columns.index(name) for name in naming}
+
+    def only(row: Sequence[Any], kind: str) -> Difference:
+        return Difference(table.name, key_of(row), None, kind)
+
+    def key_of(row: Sequence[Any]) -> dict[str, str]:
+        return {name: _value_text(row[place]) for name, place in places.items()}
+
     live, fresh = _Rows(live_rows), _Rows(fresh_rows)
     while live.row is not None or fresh.row is not None:
         if live.row == fresh.row:
@@ -196,21 +208,21 @@ def _compare(
             fresh.advance()
         elif live.row is None or fresh.row is None:
             extra, kind = (fresh, "only fresh") if live.row is None else (live, "only live")
-            yield Difference(table, _key(names, extra.row or (), 1), None, kind)
+            yield only(extra.row or (), kind)
             extra.advance()
         else:
             at = next(i for i, pair in enumerate(zip(live.row, fresh.row, strict=True)) if pair[0] != pair[1])
             # rows that agree in no leading column, or whose neighbour already matches, are not one changed row
             live_first = at == 0 and fresh.ahead != live.row and _order(live.row[0]) < _order(fresh.row[0])
             if live.ahead == fresh.row or live_first:
-                yield Difference(table, _key(names, live.row, at + 1), None, "only live")
+                yield only(live.row, "only live")
                 live.advance()
             elif fresh.ahead == live.row or at == 0:
-                yield Difference(table, _key(names, fresh.row, at + 1), None, "only fresh")
+                yield only(fresh.row, "only fresh")
                 fresh.advance()
             else:
                 values = _value_text(live.row[at]), _value_text(fresh.row[at])
-                yield Difference(table, _key(names, live.row, at), names[at], "changed", *values)
+                yield Difference(table.name, key_of(live.row), columns[at], "changed", *values)
                 live.advance()
                 fresh.advance()
 
@@ -221,11 +233,6 @@ def _order(value: Any) -> tuple[bool, Any]:
 
 def _value_text(value: Any) -> str:
     return (value.hex() if isinstance(value, bytes) else str(value))[:_VALUE_CHARS]
-
-
-def _key(names: Sequence[str], row: Sequence[Any], width: int) -> dict[str, str]:
-    """The leading ``width`` columns, but not more than three: enough to find the row, not its text."""
-    return dict(zip(names, map(_value_text, row[: min(width, 3)]), strict=False))
 
 
 _SUFFIX: Final = {"rebuild": REBUILD_SUFFIX, "verify": ".verify", "salvage": ".salvage"}
@@ -361,8 +368,8 @@ async def beside(
     host = Host(store, twins, park=collect, housekeeping=False, replays=True)
     try:
         await host.open()
-        if (created := live.store.stream_made) is not None:  # known without the live file, which may be damaged
-            await store.write(lambda con: stamp(con, created))
+        if (known := live.store.stamp) is not None:  # known without the live file, which may be damaged
+            await store.write(lambda con: stamp(con, known))
         yield Fresh(store, host, parked)
     finally:
         await host.close()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -223,6 +223,18 @@ made a verify fail.
 """
 
 
+class StreamStamp(NamedTuple):
+    """The stream of a view file.
+
+    Attributes:
+        made: Creation time in the broker's format; distinguishes the stream from every other.
+        journal: Hash of the key of its journal, which survives the loss of the stream; None if unknown.
+    """
+
+    made: str
+    journal: str | None = None
+
+
 class ViewStore:
     """Implements ``schemas.core.ports.ViewReader``, and ``write`` for the host and operator tasks."""
 
@@ -230,8 +242,8 @@ class ViewStore:
         """Use ``open`` instead."""
         self._path = path
         self._config = dict(config)
-        self.stream_made: str | None = None
-        """Creation time of the folded stream in the broker's format; None if unknown."""
+        self.stamp: StreamStamp | None = None
+        """Of the folded stream; None if unknown."""
         self._gate = ReadGate()
         self._cursors: dict[int, tuple[threading.Thread, duckdb.DuckDBPyConnection]] = {}
         self._cursors_lock = threading.Lock()
@@ -240,7 +252,9 @@ class ViewStore:
         self._damage: ViewsDamaged | None = None
         self._checkpoints: dict[str, int] = {}
         self._listeners: list[Callable[[CommittedBatch], None]] = []
-        self._waiters: set[asyncio.Event] = set()
+        self._waiters: dict[asyncio.Event, int] = {}
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called when a task begins to wait for a sequence."""
         self._reopening = Reopening(self._reopen, self._executor.submit)
         self._connect()
 
@@ -446,7 +460,11 @@ class ViewStore:
             return min(known.values(), default=0)
         return min(known.get(name, 0) for name in projections)
 
-    async def wait_for(self, seq: int, timeout_s: float, *projections: str) -> int:
+    def is_awaited(self, first_seq: int, last_seq: int) -> bool:
+        """Whether a task that is not patient waits for one of these sequences."""
+        return any(first_seq <= awaited <= last_seq for awaited in self._waiters.values())
+
+    async def wait_for(self, seq: int, timeout_s: float, *projections: str, patient: bool = False) -> int:
         """Wait until the named projections have committed ``seq``; returns the lowest checkpoint reached.
 
         Raises:
@@ -455,7 +473,9 @@ class ViewStore:
         if (reached := self.view_seq(*projections)) >= seq:
             return reached
         moved = asyncio.Event()
-        self._waiters.add(moved)
+        self._waiters[moved] = 0 if patient else seq
+        if not patient:
+            self.on_wait()
         try:
             async with asyncio.timeout(timeout_s):
                 while (reached := self.view_seq(*projections)) < seq:
@@ -468,7 +488,7 @@ class ViewStore:
                 hint="try again, or ask without min_seq",
             ) from None
         finally:
-            self._waiters.discard(moved)
+            del self._waiters[moved]
 
     def subscribe(self, listener: Callable[[CommittedBatch], None]) -> Callable[[], None]:
         """Call ``listener`` on the event loop after every commit, in order; returns a function that unsubscribes."""

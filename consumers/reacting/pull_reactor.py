@@ -448,7 +448,7 @@ class ViewsReactor(PullReactor):
         Raises:
             ViewsBehind: After ``views_wait_s``.
         """
-        await self._views.wait_for(max(seq, self._written), self._limits.views_wait_s, *self.needs)
+        await self._views.wait_for(max(seq, self._written), self._limits.views_wait_s, *self.needs, patient=True)
 
     async def record(
         self,

@@ -120,6 +120,19 @@ class Tree:
         peaks.append(leaf)
         self.size += 1
 
+    def extend(self, leaves: Iterable[bytes]) -> None:
+        """Append leaves, level by level: half the cost of ``add`` for each of many."""
+        row, size, peaks = list(leaves), self.size, list[bytes]()
+        self.size += len(row)
+        while row:
+            if size & 1:
+                row.insert(0, self.peaks.pop())
+            if len(row) & 1:
+                peaks.append(row.pop())
+            row = [sha256(b"\x01" + left + right).digest() for left, right in zip(row[::2], row[1::2], strict=True)]
+            size >>= 1
+        self.peaks += reversed(peaks)
+
     def root(self) -> bytes:
         """The root over all leaves, 32 bytes."""
         if not self.peaks:
@@ -133,8 +146,7 @@ class Tree:
 def root_of(leaves: Iterable[bytes]) -> bytes:
     """The root of a tree with these leaves."""
     tree = Tree()
-    for leaf in leaves:
-        tree.add(leaf)
+    tree.extend(leaves)
     return tree.root()
 
 

@@ -211,8 +211,14 @@ class ViewReader(Protocol):
         """The lowest committed checkpoint of these projections; of all projections if the call names no projection."""
         ...
 
-    async def wait_for(self, seq: int, timeout_s: float, *projections: str) -> int:
+    async def wait_for(self, seq: int, timeout_s: float, *projections: str, patient: bool = False) -> int:
         """Wait until these projections have committed ``seq``.
+
+        Args:
+            seq: The sequence.
+            timeout_s: Seconds to wait at most.
+            *projections: The projections, all if none is named.
+            patient: Whether the fold may wait for further messages first, because nobody waits for an answer.
 
         Returns:
             The lowest checkpoint reached.

@@ -118,4 +118,4 @@ SWEPT_VERSIONS: Final = f"""workspace_id = $1 AND seq < $2 AND piece IS NOT NULL
 The text of a version is made of its piece and earlier ones, so every piece that a kept version needs is kept. The
 newest version is always kept: its text is the document, and later appends need its pieces.
 """
-SHOWN_WRITES: Final = Table("shown_writes", ShownWriteRow, ENTRIES_PROJECTION, key=("key",), digested=False)
+SHOWN_WRITES: Final = Table("shown_writes", ShownWriteRow, ENTRIES_PROJECTION, key=("key",))

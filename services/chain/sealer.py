@@ -274,8 +274,7 @@ class Sealer(Part):
         """Publish a seal over the pending leaves."""
         leaves = self._pending
         tree = Tree(self._tree.size, self._tree.peaks)
-        for leaf in leaves:
-            tree.add(leaf)
+        tree.extend(leaves)
         note = signed(Checkpoint(tree.size, tree.root()), self._key)
         payload = ChainSealed(
             first_seq=self._tree.size + 1,

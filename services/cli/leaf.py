@@ -4,6 +4,8 @@ A pass sends the entries that are new here, takes over those that are new at the
 brings memory documents together. Both sides judge what they take over as any write: the token of the hub decides what
 this machine may send and which of the crew's entries it gets.
 
+If neither side has folded anything since the last pass, which one question to each tells, the pass ends there.
+
 Invariant: an entry keeps its id, so what was sent before an interruption is not stored twice; a position moves only past
 entries that the other side has acked. Sequences belong to each journal: the order of an entry is the one in which that
 journal took it in, and ``ts`` says when it happened. A document that was changed on both sides gets the text of the hub,
@@ -44,6 +46,8 @@ PAUSE_S: Final = 2.0
 """Seconds between two passes."""
 AWAY_S: Final = 5.0
 """Seconds between two passes while the hub is away."""
+REST_S: Final = 60.0
+"""Seconds after which a pass asks both sides for everything, even if neither says that something is new."""
 PATIENCE_S: Final = 5.0
 """Seconds for which a batch waits for the other side before the pass ends."""
 STATE_FILE: Final = "leaf.json"
@@ -122,6 +126,8 @@ class Leaf:
         self._state = LeafState.load(state_file, hub_url)
         self._sees_erasures = True
         self._documents_at: dict[str, tuple[int, ...]] = {}
+        self._views_at: list[int] = []
+        self._looks_at = 0.0
 
     async def run(self) -> None:
         """Exchange until cancelled; an outage is said once, and what was missed follows after it."""
@@ -150,10 +156,18 @@ class Leaf:
             CrewJournalError: An answer of a side that concerns no single entry.
         """
         done = Exchanged()
+        now = asyncio.get_running_loop().time()
+        views = [
+            (await side.list(workspace_id=self._workspace, after_seq=seq, limit=1)).view_seq
+            for side, seq in ((self._here, self._state.sent), (self._hub, self._state.taken))
+        ]
+        if views == self._views_at and now < self._looks_at:
+            return done
         await self._take_over(done)
         await self._send(done)
         await self._erase(done)
         await self._documents(done)
+        self._views_at, self._looks_at = views, now + REST_S
         return done
 
     async def _send(self, done: Exchanged) -> None:

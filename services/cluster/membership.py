@@ -1,6 +1,6 @@
 """The nodes of a journal: who is live, and who decides for which workspace.
 
-Each node says once a second that it is live. The live node with the lowest name records a change of the live nodes as an
+Each node says twice a second that it is live. The live node with the lowest name records a change of the live nodes as an
 assignment in the journal (``cluster.assigned``), under the condition that it follows the last one. A node acts under an
 assignment once its views have folded it.
 
@@ -44,7 +44,7 @@ ALIVE: Final = "cluster.alive"
 """Subject on which nodes say that they are live."""
 NODES: Final = "cluster.nodes"
 """Subject on which any live node answers with the names of the nodes."""
-HEARTBEAT_S: Final = 1.0
+HEARTBEAT_S: Final = 0.5
 """Seconds between two heartbeats."""
 DEAD_S: Final = 4.0
 """Seconds of silence after which a node is taken for lost: a rebuild may keep the event loop busy for a second."""

@@ -53,7 +53,7 @@ FIND_S: Final = 12.0
 """Seconds until a request gives up to find an owner; a lost node is replaced within 6 s."""
 PAUSE_S: Final = 0.1
 """Seconds until a request looks for the owner again."""
-SILENT_S: Final = 2.5
+SILENT_S: Final = 1.5
 """Seconds since the last heartbeat of a node after which its searches are answered by the node that was asked."""
 LOOK_S: Final = 0.25
 """Seconds between two looks whether the node that searches is still heard."""
@@ -308,17 +308,17 @@ class RoutedOwnership(Members):
         return {"answer": decided.model_dump(mode="json"), "view_seq": self._seen_to()}
 
     async def _answer_near(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        if not await self._has_seen(asked["seen"]):
+        if not await self._has_seen(asked["seen"], patient=True):
             return {"moved": True}
         near = asked["near"]
         query = NearQuery(**{**near, "vectors": [b64decode(vector) for vector in near["vectors"]]})
         found = await self._nearest(query)
         return {"near": [[(text.item, text.cosine, text.seq) for text in texts] for texts in found]}
 
-    async def _has_seen(self, seq: int) -> bool:
+    async def _has_seen(self, seq: int, *, patient: bool = False) -> bool:
         """Whether the views reach a sequence soon: what the other node has shown must be in the answer."""
         try:
-            await self._views.wait_for(seq, CAUGHT_UP_S, ADMISSION_PROJECTION)
+            await self._views.wait_for(seq, CAUGHT_UP_S, ADMISSION_PROJECTION, patient=patient)
         except ViewsBehind:
             return False
         return True

@@ -717,11 +717,12 @@ class Erasures(Part):
             await self._patiently(lambda: self._complete(workspace_id, erasure_id, counted, missing))
         _log.info("erasure_completed", erasure_id=erasure_id, messages=len(scope.sequences))
 
-    async def refold(self, workspace_id: str) -> None:
-        """Drop what was erased of a workspace from the views and files of this node."""
+    async def refold(self, *workspace_ids: str) -> None:
+        """Drop what was erased of workspaces from the views and files of this node."""
         async with self._alone:
             await self._patiently(self._stream.rebuild)
-            await self._patiently(lambda: self._stream.files(workspace_id, delete=True))
+            for workspace_id in workspace_ids:
+                await self._patiently(partial(self._stream.files, workspace_id, delete=True))
 
     async def _drop_elsewhere(self) -> None:
         """Drop what was erased by other nodes while this one was away: the receipts do not name this node."""
@@ -735,8 +736,8 @@ class Erasures(Part):
                 ErasureRow(*values) for values in await asyncio.to_thread(self._node.views.rows, _COMPLETED, [known])
             ]
             left = [row for row in rows if here not in json.loads(row.counts) and row.messages]
-            for workspace_id in dict.fromkeys(row.workspace_id for row in left):
-                await self.refold(workspace_id)
+            if left:
+                await self.refold(*dict.fromkeys(row.workspace_id for row in left))
             if rows:
                 await asyncio.to_thread(write_private, mark, f"{rows[-1].seq}\n")
             await self._folded.wait()

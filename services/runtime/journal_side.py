@@ -103,6 +103,12 @@ def broker_promises(streams: DeclaredStreams) -> Iterator[str]:
 
 
 ANSWERS: Final[Answers] = ((BROKER, BrokerLink.answer),)
+PATIENCE_S: Final = 0.25
+"""Seconds that one of several nodes gathers entries and derived facts for which no task waits.
+
+A commit costs 5 to 7 ms whatever it holds, and each node commits everything. At 50 appends a second, a node that follows
+takes a quarter to two fifths less CPU than with ``BATCH_WAIT_S`` alone.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +180,8 @@ class JournalSide:
             scrubber=MODE_OF_SETTING[settings.secrets],
             nats=link.login,
         )
-        feed = await views.follow(stack, data_dir, client, link.login)
+        patience_s = 0.0 if settings.node is None else PATIENCE_S
+        feed = await views.follow(stack, data_dir, client, link.login, patience_s)
         watching = asyncio.create_task(_watch(client, give_up), name="connection-watch")
         stack.push_async_callback(end_task, watching)
         parts.show("stream", partial(stream_section, client, views.store))

@@ -7,6 +7,7 @@ messages are folded in order, and a message that cannot be folded is parked.
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
@@ -44,8 +45,9 @@ from ...schemas.core.recorded_settings import ScrubberMode
 from ...schemas.core.sequence_set import Range, format_ranges, in_parts, normalised, sequences_text, size_of, without
 from ...schemas.entries.events import LossAccepted
 from ...schemas.entries.tables import ADMISSION_PROJECTION
+from ...schemas.erasure.tables import ERASURE_ROWS
 from ...schemas.settings import BATCH_MESSAGES, REPLAY_BATCH_MESSAGES
-from ..data_dir import node_id
+from ..data_dir import node_id, subject_key
 from ..entries.rows import SupersedingCheck
 from ..journal.broker.broker import ManagedBroker, damage_warnings
 from ..journal.broker.connection import BrokerConnection
@@ -121,7 +123,11 @@ def _accepted(name: str) -> str:
 
 
 VIEWS_FILE: Final = "views.duckdb"
+_VIEWS_PURPOSE: Final = b"crew-journal views"
+"""Of the hash of the journal's key by which a file of views is recognised."""
 RESTART_HINT: Final = "start the node again: it keeps the views that know what was lost"
+_ERASED_SINCE: Final = f"SELECT 1 FROM {ERASURE_ROWS} WHERE state = 'completed' AND messages > 0 AND seq > ? LIMIT 1"
+"""Erasures that were completed after the views were folded: their rows are in an older copy of the file."""
 LOSS_FOLD_S: Final = 30.0
 """Seconds for the views to fold the record of an accepted loss, which is in the next batch."""
 
@@ -188,7 +194,8 @@ class NodeViews:
             nats: The broker; without it, rebuilds fold in this process.
         """
         last_seq = streams.last_seq
-        at_hand = StreamAtHand(streams.made, last_seq, _message_reader(client), own_broker)
+        key = hmac.digest(subject_key(data_dir), _VIEWS_PURPOSE, "sha256").hex()
+        at_hand = StreamAtHand(streams.made, last_seq, _message_reader(client), own_broker, key)
         store, aside = await asyncio.to_thread(open_views, data_dir / VIEWS_FILE, memory_mb=memory_mb, stream=at_hand)
         if aside is not None:
             say(aside_text(aside))
@@ -211,7 +218,8 @@ class NodeViews:
         await host.open(hold=hold)
         stack.push_async_callback(host.close)
         counted = account.counted(source)
-        read_whole = host.checkpoint == 0
+        opened_at = host.checkpoint
+        read_whole = opened_at == 0
         many = last_seq - host.checkpoint > REPLAY_BATCH_MESSAGES
         if many:
             say(f"views: folding {last_seq - host.checkpoint} messages")
@@ -221,6 +229,13 @@ class NodeViews:
         ):  # parts that start later read these views: active models, valid tokens
             say(f"views: bringing up to date {', '.join(behind)}")
             await catch_up(host, counted)
+        erased = await asyncio.to_thread(store.rows, _ERASED_SINCE, [opened_at])
+        if opened_at and erased:
+            say("views: folding again, because they were made before an erasure")
+            try:
+                await rebuild(host, source, memory_mb=memory_mb)
+            except CrewJournalError as error:  # a damaged journal or a full disk: `rebuild` once that is repaired
+                say(f"warning: the views may hold what was erased: {error.message}")
         if many or behind:
             await store.give_back()  # returns the fold's freed memory before in-memory indexes are loaded
         keeping_up = asyncio.create_task(keep_up(host, counted), name="catch-up")
@@ -236,9 +251,12 @@ class NodeViews:
             await asyncio.to_thread(forget_damaged, self.store.path)
 
     async def follow(
-        self, stack: AsyncExitStack, data_dir: Path, client: BrokerConnection, nats: BrokerLogin
+        self, stack: AsyncExitStack, data_dir: Path, client: BrokerConnection, nats: BrokerLogin, patience_s: float
     ) -> LiveFeed:
-        """Fold new messages from now on; the feed has a separate connection to ``nats``."""
+        """Fold new messages from now on; the feed has a separate connection to ``nats``.
+
+        ``patience_s`` is for messages for which no task waits.
+        """
         feed = LiveFeed(
             *nats[:3],
             files=nats.files,
@@ -246,7 +264,10 @@ class NodeViews:
             start_seq=self.host.checkpoint + 1,
             durable=f"views-{node_id(data_dir)}",
             catch_up=partial(fold_range, self.host, self.account.counted(replay_source(client, BATCH_MESSAGES))),
+            patience_s=patience_s,
+            awaited=self.store.is_awaited,
         )
+        self.store.on_wait = feed.look
         await feed.start()
         stack.push_async_callback(feed.stop)
         return feed

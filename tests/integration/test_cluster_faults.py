@@ -1,6 +1,7 @@
 """Three nats-servers and three nodes under load while one after the other fails: nothing acknowledged is lost or doubled.
 
-The clients do what a load balancer does: a request without an answer is sent to another node, an append under its id.
+The clients do what a load balancer does: a request without an answer is sent to another node, an append under its id, and
+the node that did not answer is asked last for some seconds.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ RECENT: Final = 5_000
 """Entries among which one is asked for."""
 TRY_S: Final = 1.5
 """Seconds until a client asks another node."""
+SPARED_S: Final = 3.0
+"""Seconds for which a node that did not answer is asked last."""
+LATE_S: Final = 10.0
+"""Seconds of entries that a client sends later if it could not send them."""
 ANSWERED_S: Final = 5.0
 OLD_S: Final = 1.5
 """Age of the entries that are asked for: every node that is not cut off has folded them."""
@@ -97,6 +102,7 @@ class Load:
     slowest: tuple[float, str] = (0.0, "")
     reads: int = 0
     fault: str = "none"
+    spared: dict[str, float] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 
     def __str__(self) -> str:
@@ -124,10 +130,12 @@ class Load:
         """Ask one node after the other until one answers."""
         async with asyncio.timeout(GIVEN_UP_S):
             while True:
-                for node in self.chance.sample(list(self.nodes.values()), len(self.nodes)):
+                nodes = self.chance.sample(list(self.nodes), len(self.nodes))
+                for name in sorted(nodes, key=lambda name: self.spared.get(name, 0.0) > time.monotonic()):
                     try:
-                        return await self.once(http, node, path, **given)
+                        return await self.once(http, self.nodes[name], path, **given)
                     except Unanswered:
+                        self.spared[name] = time.monotonic() + SPARED_S
                         await asyncio.sleep(AGAIN_S)
 
     async def write(self, number: int) -> None:
@@ -135,7 +143,7 @@ class Load:
         async with httpx.AsyncClient(timeout=TRY_S) as http:
             n, due = 0, time.monotonic()
             while not self.stop.is_set():
-                due = max(due + CLIENTS * self.batch / self.appends_s, time.monotonic() - 1.0)
+                due = max(due + CLIENTS * self.batch / self.appends_s, time.monotonic() - LATE_S)
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 busy = self.chance.random() < BUSY_SHARE
                 workspace = BUSIEST if busy else self.chance.choice(WORKSPACES)
@@ -174,8 +182,10 @@ class Load:
     async def read(self) -> None:
         """Recall entries that are stored, at a rate; keeps the longest time without an answer."""
         async with httpx.AsyncClient(timeout=TRY_S) as http:
+            due = time.monotonic()
             while not self.stop.is_set():
-                await asyncio.sleep(1 / self.recalls_s)
+                due = max(due + CLIENTS / self.recalls_s, time.monotonic() - 1.0)
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
                 old = bisect(self.acked, time.monotonic() - OLD_S, key=lambda entry: entry.at)
                 if not old:
                     continue
@@ -311,7 +321,6 @@ async def running_world(directory: Path, appends_s: float, recalls_s: float, bat
             async with asyncio.TaskGroup() as tasks:
                 for number in range(CLIENTS):
                     tasks.create_task(load.write(number))
-                for _ in range(2):
                     tasks.create_task(load.read())
                 try:
                     yield world
@@ -391,7 +400,7 @@ async def run_faults(world: World, faults: Mapping[str, Callable[[], Awaitable[N
 async def test_nothing_is_lost_or_doubled_while_owner_and_leader_are_lost_and_a_paused_owner_wakes_up(
     tmp_path: Path,
 ) -> None:
-    async with running_world(tmp_path, 40, 4, 4) as world:
+    async with running_world(tmp_path, 40, 6, 4) as world:
         faults = {
             "killed owner": lambda: _kill_owner(world),
             "killed leader": world.kill_leader,

@@ -14,6 +14,7 @@ from crew_journal.consumers.feed.live import CatchUp, LiveFeed
 from crew_journal.consumers.feed.messages import RawMessage
 from crew_journal.consumers.feed.replay import replay
 from crew_journal.schemas.settings import BATCH_WAIT_S
+from crew_journal.schemas.sweeps.events import SweepTicked
 from crew_journal.services.journal.broker.broker import ManagedBroker
 
 
@@ -44,6 +45,8 @@ async def feeding(
     start_seq: int | None = None,
     *,
     batch_wait_s: float = BATCH_WAIT_S,
+    patience_s: float = 0.0,
+    awaited: Callable[[int, int], bool] = lambda _first, _last: False,
     catch_up: CatchUp | None = None,
 ) -> AsyncIterator[LiveFeed]:
     feed = LiveFeed(
@@ -55,6 +58,8 @@ async def feeding(
         durable="views",
         catch_up=catch_up,
         batch_wait_s=batch_wait_s,
+        patience_s=patience_s,
+        awaited=awaited,
         watch_s=0.1,
     )
     await feed.start()
@@ -290,6 +295,28 @@ async def test_messages_that_trickle_in_share_batches(broker: ManagedBroker) -> 
             took_s = asyncio.get_running_loop().time() - began
         assert views.folded == list(range(1, 41))
         assert len(views.batches) <= 6 + took_s, "a busy machine needs more seconds, but a batch still takes one"
+
+
+async def test_entries_wait_for_a_task_that_waits_for_one_of_them_or_for_a_decision(broker: ManagedBroker) -> None:
+    async with journal_rig(broker) as rig:
+        views, waited_for = Views(), 0
+
+        def awaited(first: int, last: int) -> bool:
+            return first <= waited_for <= last
+
+        async with feeding(rig, views, batch_wait_s=0.0, patience_s=2 * DEADLINE_S, awaited=awaited) as feed:
+            await rig.journal.append(AGENT, note("the first is folded at once"))
+            await eventually(lambda: views.checkpoint == 1, "the first is folded")
+            await fill(rig, 1)
+            await fill(rig, 1)
+            waited_for = 3
+            feed.look()
+            await eventually(lambda: views.checkpoint == 3, "what is waited for is folded")
+            await fill(rig, 1)
+            tick = SweepTicked(sweep="decay", due="2026-11-21T00:00:00Z")
+            await rig.journal.record("_system", tick, summary="a decision")
+            await eventually(lambda: views.checkpoint == 5, "the decision is folded")
+        assert views.batches == [[1], [2, 3], [4, 5]]
 
 
 async def test_a_feed_far_behind_catches_up_in_bulk_and_goes_on_live(broker: ManagedBroker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -59,7 +60,7 @@ async def written(side: AsyncCrewJournal, texts: list[str], agent: str = "ada", 
 
 
 async def notes(side: AsyncCrewJournal) -> list[str]:
-    """The notes of a side in its order, once its views hold all that was appended."""
+    """The notes of a side in its order, as far as its views have folded them."""
     found: list[str] = []
     seq = 0
     while True:
@@ -132,11 +133,31 @@ async def test_documents_come_together_and_a_conflict_loses_no_text(tmp_path: Pa
         assert (await leaf.exchange()).documents == 0, "at rest"
 
 
+async def test_a_leaf_at_rest_asks_each_side_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with pair(tmp_path) as both:
+        await written(both.laptop, ["from here"])
+        leaf = both.leaf()
+        caplog.set_level(logging.INFO, "httpx")
+
+        async def asked() -> int:
+            caplog.clear()
+            await leaf.exchange()
+            return sum(record.name == "httpx" for record in caplog.records)
+
+        async with asyncio.timeout(DEADLINE_S):
+            while await asked() != 2:  # what the passes before wrote is folded
+                pass
+        await written(both.hub, ["from there"], "bob")
+        assert await asked() > 2
+        await both_have(both, {"from here", "from there"})
+
+
 async def test_what_the_hub_erases_is_erased_here_and_an_older_hub_erases_nothing(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         await written(both.laptop, ["the kiln is hot", "the code is quartz"])
         leaf = both.leaf()
         await leaf.exchange()
+        await both_have(both, {"the kiln is hot", "the code is quartz"})
         gone = next(entry for entry in (await both.hub.list(types=["note"])).entries if "quartz" in str(entry.summary))
         begun = await both.hub.forget("asked by Ana", ids=(gone.id,), workspace_id="default")
         async with asyncio.timeout(DEADLINE_S):
@@ -173,8 +194,10 @@ async def test_the_token_of_the_hub_decides_what_passes(tmp_path: Path) -> None:
         await written(both.hub, ["of another crew"], "zed", "blue")
         done = await both.leaf().exchange()
         assert (done.sent, done.refused) == (1, 1)
-        assert set(await notes(both.hub)) == {"by ada", "of the crew", "of another crew"}
         async with asyncio.timeout(DEADLINE_S):
+            while "by ada" not in (there := await notes(both.hub)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+            assert set(there) == {"by ada", "of the crew", "of another crew"}
             while "of the crew" not in (here := await notes(both.laptop)):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert set(here) == {"by ada", "by eve", "of the crew"}

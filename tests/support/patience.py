@@ -24,8 +24,9 @@ LATE_S = heartbeat.LATE_S
 _wait_for = ViewStore.wait_for
 
 
-async def _wait_longer(self: ViewStore, seq: int, timeout_s: float, *projections: str) -> int:
-    return await _wait_for(self, seq, PATIENCE_S if timeout_s == MIN_SEQ_WAIT_S else timeout_s, *projections)
+async def _wait_longer(self: ViewStore, seq: int, timeout_s: float, *projections: str, patient: bool = False) -> int:
+    wait_s = PATIENCE_S if timeout_s == MIN_SEQ_WAIT_S else timeout_s
+    return await _wait_for(self, seq, wait_s, *projections, patient=patient)
 
 
 @contextmanager

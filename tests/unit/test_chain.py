@@ -134,10 +134,13 @@ def test_tree_that_is_continued_from_its_peaks_has_the_same_root() -> None:
         first = Tree()
         for leaf in leaves[:cut]:
             first.add(leaf)
-        second = Tree(first.size, first.peaks)
+        second, at_once = Tree(first.size, first.peaks), Tree(first.size, first.peaks)
         for leaf in leaves[cut:]:
             second.add(leaf)
-        assert second.root() == root_of(leaves)
+        for start in range(cut, len(leaves), 7):
+            at_once.extend(leaves[start : start + 7])
+        assert second.root() == at_once.root() == root_of(leaves)
+        assert (second.size, second.peaks) == (at_once.size, at_once.peaks)
 
 
 def test_checkpoint_signed_by_another_key_or_changed_is_refused() -> None:

@@ -134,5 +134,5 @@ def test_the_key_and_column_of_a_difference_are_named() -> None:
         filled([(1, "x", b"", 0.0), (2, "z", b"", 0.0)]) as fresh,
     ):
         found = differences(live, fresh, View())
-    assert list(map(str, found.listed)) == ["t (a=2): changed in b"]
+    assert list(map(str, found.listed)) == ["t (a=2, b=y, c=): changed in b"]
     assert list(digest_queries(View.tables).values()) == ['SELECT a, b, c, d FROM "t"']

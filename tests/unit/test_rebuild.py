@@ -104,7 +104,7 @@ async def test_verify_names_and_counts_the_rows_that_differ(tmp_path: Path) -> N
         assert results["fulltext"].differing == {"postings": {"only live": 1}}
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(60, marks=pytest.mark.nightly)])
 async def test_a_row_of_any_view_that_is_removed_doubled_or_of_before_is_found(tmp_path: Path, rounds: int) -> None:
     draw = random.Random(32)
     async with node(tmp_path / "v.duckdb", discover_projections()) as live:

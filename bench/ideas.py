@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.quality_index import ANALYZER, Asked, Set
-from crew_journal.schemas.recall.turns import question_of
+from crew_journal.schemas.recall.questions import AnswerKind, asked_kind
 from crew_journal.schemas.text.analyzer import STOP_WORDS, indexed_text, tokens_of
 from crew_journal.services.index.entry_index import HotIndex
 from crew_journal.services.recall.arms import K1, B, idf_of
@@ -142,7 +142,7 @@ def _lists(hits: Answered) -> bool:
     """Whether the question asks for many things: a plural behind its question word."""
     match = _LIST.match(hits.asked.text)
     asks = match is not None and match[0].split()[-1].lower() not in _VERBS
-    return asks and not question_of(hits.asked.text).asks_when
+    return asks and asked_kind(hits.asked.text) is not AnswerKind.TIME
 
 
 def spread(memory: Memory, hits: Answered, weight: float) -> Floats:

@@ -153,7 +153,7 @@ def _variants(recipe: Recipe) -> list[Recipe]:
     for late in (0.8, 1.0, 1.2):
         for shown in (0.7, 1.0, 1.3):
             for lent in (0.6, 1.0, 1.4):
-                names = ("speaker", "user", "time", "day", "interval", "first_person", "question", "number")
+                names = ("speaker", "user", "day", "interval", "first_person", "question")
                 scaled = {name: shown * getattr(turns, name) for name in names}
                 scaled |= {name: lent * getattr(turns, name) for name in ("previous", "following", "answer", "session")}
                 grid.append(replace(recipe, turns=replace(turns, late=late * turns.late, **scaled)))

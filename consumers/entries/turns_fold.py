@@ -25,7 +25,6 @@ from ...schemas.recall.turns import (
     MAX_WORDS,
     QUESTION,
     TIME,
-    TIME_IN_DATE,
     TURN,
     ends_with_question,
     instructs,
@@ -90,10 +89,9 @@ def _columns(batch: Batch) -> Mapping[str, Any] | None:
             flag |= QUESTION
         if instructs(event.entry.summary):
             flag |= INSTRUCTION
-        if flag & (TIME | TIME_IN_DATE):
-            intervals = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, known[spoken])
-            days += intervals
-            flag = (flag | (TIME if intervals else 0)) & ~TIME_IN_DATE
+        if flag & TIME:
+            days += intervals_of(event.entry.summary, event.ts_ms // DAY_MS, known[spoken])
+            flag &= ~TIME
         flag_values.append(flag)
         day_ends.append(len(days))
     return {

@@ -55,9 +55,6 @@ class EvidenceRow:
         name: Name of the row.
         turns: Whether it judges turns of conversations or other texts.
         asks: Whether it judges questions or other prompts; None for both.
-        shares: Whether it judges hits that share a word with the prompt, or that share none; None for both. The two
-            differ: a text about the same person may share only a common word, while a text without shared words was
-            found by its meaning.
         weights: Name of the figure → its weight in the log odds.
         bias: Added to the weighted sum.
         floor: Confidence below which ``inject`` leaves a hit out.
@@ -67,7 +64,6 @@ class EvidenceRow:
     name: str
     turns: bool
     asks: bool | None
-    shares: bool | None
     weights: Mapping[str, float]
     bias: float
     floor: float
@@ -105,7 +101,6 @@ class JudgedHit(NamedTuple):
 def judge_hits(
     figures: Mapping[str, Sequence[float]],
     turns: Sequence[bool],
-    shares: Sequence[bool],
     *,
     asks: bool,
     absent: frozenset[str] = frozenset(),
@@ -115,38 +110,32 @@ def judge_hits(
     Args:
         figures: Name of the figure → one value per hit, NaN if the hit lacks the figure.
         turns: Whether each hit is a turn of a conversation.
-        shares: Whether each hit shares a word with the prompt.
         asks: Whether the prompt is a question.
         absent: Figures that no hit has.
 
     Returns:
-        The judgements. A hit without a shared word and without a vector has confidence 0.
+        The judgements.
     """
     of_rows: dict[str, list[float]] = {}
     judgements = []
-    for at, (turn, shared) in enumerate(zip(turns, shares, strict=True)):
-        for row in rows_for(turn, asks, shared, absent):
+    for at, turn in enumerate(turns):
+        for row in rows_for(turn, asks, absent):
             confidences = of_rows.get(row.name)
             if confidences is None:
                 confidences = of_rows[row.name] = row.confidences(figures)
             if not isnan(confidences[at]):
                 judgements.append(JudgedHit(confidences[at], row))
                 break
-        else:
-            judgements.append(JudgedHit(0.0, rows_for(turn, asks, shared)[-1]))
     return judgements
 
 
 @cache
-def rows_for(turn: bool, asks: bool, shares: bool, absent: frozenset[str] = frozenset()) -> tuple[EvidenceRow, ...]:
+def rows_for(turn: bool, asks: bool, absent: frozenset[str] = frozenset()) -> tuple[EvidenceRow, ...]:
     """The rows for a kind of hit and prompt that need none of the absent figures, by decreasing number of figures."""
     return tuple(
         row
         for row in evidence_rows()
-        if row.turns == turn
-        and row.asks in (None, asks)
-        and row.shares in (None, shares)
-        and absent.isdisjoint(row.weights)
+        if row.turns == turn and row.asks in (None, asks) and absent.isdisjoint(row.weights)
     )
 
 
@@ -162,7 +151,6 @@ def _row(data: Mapping[str, Any]) -> EvidenceRow:
         data["name"],
         data["turns"],
         data["asks"],
-        data["shares"],
         data["weights"],
         data["bias"],
         data["floor"],

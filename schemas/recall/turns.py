@@ -17,18 +17,14 @@ from ..text.analyzer import fold, tokens_of
 from ..text.dates import Days, days_named, periods_asked
 from ..text.languages import Language, date_language_of, language_of, languages
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 FIRST_PERSON: Final = 1
 """Flag: the turn is in the first person."""
 TIME: Final = 2
-"""Flag: it contains a time expression."""
-NUMBER: Final = 4
-"""Flag: it states a number."""
+"""Flag of a word, not of a turn: it may be part of a date."""
 QUESTION: Final = 8
 """Flag: it ends with a question mark, which may be followed by a caption in brackets."""
-TIME_IN_DATE: Final = 16
-"""Flag of a word, not of a turn: a time only as part of a date ("may", "march")."""
 INSTRUCTION: Final = 32
 """Flag: it states a standing instruction or preference ("always … when I ask")."""
 TURN: Final = 128
@@ -60,15 +56,12 @@ class WordMeaning(NamedTuple):
 
 def meanings_of(word: str) -> tuple[WordMeaning, ...]:
     """The meaning of a folded word in each of ``languages()``."""
-    number = NUMBER if any(map(str.isdecimal, word)) else 0
-    time = TIME if _YEAR.match(word) else 0
+    year = _YEAR.match(word) is not None
     return tuple(
         WordMeaning(
             word in language.function_words,
             (FIRST_PERSON if word in language.first_person else 0)
-            | (TIME if word in language.time_words else time)
-            | (TIME_IN_DATE if word in language.ambiguous_months else 0)
-            | (NUMBER if word in language.number_words else number),
+            | (TIME if year or word in language.time_words or word in language.ambiguous_months else 0),
         )
         for language in languages()
     )
@@ -128,8 +121,6 @@ class Question(NamedTuple):
             is known.
     """
 
-    asks_when: bool
-    asks_number: bool
     first_person: bool
     asks_assistant: bool
     asks_past: bool
@@ -148,8 +139,6 @@ def question_of(query: str, own_day: int | None = None) -> Question:
     words = tokens_of(query)
     language = language_of(words)
     return Question(
-        asks_when=language.asks_when.search(folded) is not None,
-        asks_number=language.asks_number.search(folded) is not None,
         first_person=not language.first_person.isdisjoint(words),
         asks_assistant=any(map(folded.__contains__, language.addresses))
         and language.asks_assistant.search(folded) is not None,

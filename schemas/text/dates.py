@@ -6,6 +6,7 @@ docs/adr/0008-turns.md explains why this module uses no library. Invariant: pure
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -16,6 +17,7 @@ MAX_TEXT: Final = 2_000
 _ERA_DAYS: Final = 146_097
 _EPOCH_SHIFT: Final = 719_468
 _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_WORD: Final = re.compile(r"\w+")
 _STEPS: Final = {"previous": -1, "this": 0, "following": 1}
 
 
@@ -58,8 +60,9 @@ def periods_asked(folded: str, own_day: int | None, language: DateLanguage) -> l
     """The periods that a question is about, in the order of its text.
 
     A date without a year lies in the past, as memories do; if the same date lies at most ``SOON`` days ahead, that is meant
-    as well. Two dates with "to" between them are the whole time from the first to the second one, and "since" reaches to the
-    day of the question. A weekday counts only if there is no other date ("on Wednesday nights in November").
+    as well. Two dates with "to" between them are the whole time from the first to the second one, "in May and August" are
+    two times, and "since" reaches to the day of the question. A weekday counts only if there is no other date ("on
+    Wednesday nights in November").
 
     Args:
         folded: The question, folded (``analyzer.fold``).
@@ -73,7 +76,7 @@ def periods_asked(folded: str, own_day: int | None, language: DateLanguage) -> l
         found = [named for named in found if "weekday" not in named.kind.pattern.groupindex]
     periods: list[Days] = []
     before: _Named | None = None
-    for named in found:
+    for named in (each for first in found for each in _listed(first, folded, own_day, language)):
         joint = None if before is None else folded[before.end : named.begin]
         if before is not None and joint is not None and _is_range(joint, folded[: before.begin], language):
             first = before.days.first
@@ -87,6 +90,29 @@ def periods_asked(folded: str, own_day: int | None, language: DateLanguage) -> l
             periods += [named.days] if named.upcoming is None else [named.upcoming, named.days]
         before = named
     return periods
+
+
+def _listed(first: _Named, folded: str, own_day: int, language: DateLanguage) -> Iterator[_Named]:
+    """A date and, if it is a month or year that begins a list, the others of the list ("in May, June and August 2024")."""
+    of = first.kind.pattern.groupindex
+    rest = None if first.kind.rule != "date" or "day" in of else language.listed.match(folded, first.end)
+    if rest is None:
+        yield first
+        return
+    named = [word for word in _WORD.findall(rest[0]) if word in language.months or word.isdecimal()]
+    own = _WORD.findall(folded[first.begin : first.end])
+    year = rest["year"] or (own[-1] if own[-1].isdecimal() else None)
+    if rest["year"]:
+        del named[-2:]  # they are a date of their own
+        if not own[-1].isdecimal():
+            named.insert(0, own[-1])
+    else:
+        yield first
+    for word in named:
+        parts = {"year": word} if word.isdecimal() else {"month": word, "year": year}
+        if days := _days(first.kind, parts, own_day, language, past=True):
+            upcoming = _upcoming(first.kind, parts, own_day, language, days)
+            yield _Named(rest.end(), rest.end(), first.kind, days, upcoming)
 
 
 def _is_range(joint: str, before: str, language: DateLanguage) -> bool:

@@ -65,6 +65,7 @@ class DateLanguage:
         until: Matches what stands between the first and the last date of a time.
         between: Matches words before the first of two dates that limit a time.
         conjunction: Matches what stands between these two.
+        listed: Matches the rest of a list of months or years, after the first one; ``year`` if the last month has one.
     """
 
     code: str
@@ -81,6 +82,7 @@ class DateLanguage:
     until: re.Pattern[str]
     between: re.Pattern[str]
     conjunction: re.Pattern[str]
+    listed: re.Pattern[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +108,6 @@ class Language(DateLanguage):
     number_words: frozenset[str]
     time_words: frozenset[str]
     ambiguous_months: frozenset[str]
-    asks_when: re.Pattern[str]
-    asks_number: re.Pattern[str]
     asks_assistant: re.Pattern[str]
     addresses: tuple[str, ...]
     instructs: re.Pattern[str]
@@ -197,6 +197,7 @@ def _read_dates(code: str, data: Mapping[str, Any]) -> dict[str, Any]:
         for entry in (*_dates()["all"], *data["dates"])
     )
     joints = {name: re.compile(data[name]) for name in ("since", "until", "between", "conjunction")}
+    joints["listed"] = re.compile(_expanded(data["listed"], words))
     needs = tuple(dict.fromkeys(need for kind in patterns for need in kind.needs))
     return {"code": code, **by_name, "dates": patterns, "date_needs": needs, **joints}
 
@@ -212,8 +213,6 @@ def _read(code: str) -> Language:
         number_words=_folded(data["number_words"]),
         time_words=_folded(data["time_words"]) | (of_dates["months"].keys() - ambiguous) | of_dates["weekdays"].keys(),
         ambiguous_months=ambiguous,
-        asks_when=re.compile(data["asks_when"]),
-        asks_number=re.compile(data["asks_number"]),
         asks_assistant=re.compile(data["asks_assistant"]),
         addresses=tuple(data["addresses"]),
         instructs=re.compile(data["instructs"]),
@@ -225,8 +224,12 @@ def _read(code: str) -> Language:
     )
 
 
+def _expanded(pattern: str, words: Mapping[str, str]) -> str:
+    return re.sub(r"[A-Z]{3,}", lambda match: words[match[0]], pattern)
+
+
 def _compiled(pattern: str, words: Mapping[str, str], *, spaced: bool) -> re.Pattern[str]:
-    expanded = re.sub(r"[A-Z]{3,}", lambda match: words[match[0]], pattern)
+    expanded = _expanded(pattern, words)
     return re.compile(rf"(?<!\w)(?:{expanded})(?!\w)" if spaced else rf"(?<![\da-z])(?:{expanded})(?![\da-z])")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...schemas.core.timestamps import DAY_MS
-from ...schemas.recall.turns import FIRST_PERSON, INSTRUCTION, NUMBER, QUESTION, TIME, Question
+from ...schemas.recall.turns import FIRST_PERSON, INSTRUCTION, QUESTION, Question
 from ...schemas.text.dates import Days
 from ..index.arrays import ABSENT, Docs, union
 from ..index.documents import REMEMBERED_TEXT, SPOKEN_BY_USER, USERS
@@ -277,7 +277,7 @@ def _turn_shares(
     answers = np.zeros(len(docs), bool)
     has_previous = (around.previous >= 0) & short
     answers[has_previous] = (index.turns.flags[around.previous[has_previous]] & QUESTION) != 0
-    lent = base + weights.session_previous * previous + weights.session_following * following
+    lent = base + weights.session_previous * previous
     return {
         "lexical": weights.lexical * lexical,
         "dense": weights.dense * dense,
@@ -307,10 +307,6 @@ def _asked_shares(
         shares["user"] = np.where(users, weights.user, 0.0)
     if not question.asks_past and not question.days:
         shares["instruction"] = np.where(users & ((flags & INSTRUCTION) != 0), weights.instruction, 0.0)
-    if question.asks_when:
-        shares["time"] = np.where(flags & TIME, weights.time, 0.0)
-    if question.asks_number:
-        shares["number"] = np.where(flags & NUMBER, weights.number, 0.0)
     if question.days:
         own = documents.ts_ms[docs] // DAY_MS
         shares["day"] = np.where(_said_in(own, question.days, weights.day_after), weights.day, 0.0)

@@ -195,8 +195,7 @@ def judged(
     texts = [None if record is None else record.summary for record in records]
     echoes = _echoes(query, texts)
     figures = figures_of(index, query, result, texts, calibration, echoes, rivals)
-    shares = [bool(held) for held in figures.shared]
-    judgements = judge_hits(figures.hits, figures.turns, shares, asks=query.asks, absent=figures.absent)
+    judgements = judge_hits(figures.hits, figures.turns, asks=query.asks, absent=figures.absent)
     confidence = [0.0 if echo and query.asks else hit.confidence for hit, echo in zip(judgements, echoes, strict=True)]
     chosen = [has and not (echo and query.asks) for echo, has in zip(echoes, _something(figures), strict=True)]
     if mode == INJECT:
@@ -313,7 +312,7 @@ def _reasons(index: HotIndex, result: Searched, figures: Figures) -> list[str]:
         reasons[at] += "; said by the person named"
     for at in gaining("day"):
         reasons[at] += f"; said on {date_prefix(int(index.documents.ts_ms[result.docs[places[at]]]))}"
-    for at in gaining("time", "interval"):
+    for at in gaining("interval"):
         reasons[at] += "; names a time"
     return reasons
 
@@ -404,14 +403,10 @@ def figures_of(
     holds = [None if kind is None or text is None else holds_kind(kind, text, query_words) for text in texts]
     most = ALL_PLACES if query.asks_for_all else count
     hits = {
-        "meaning": meaning,
-        "words": words,
-        "words_squared": list(map(mul, words, words)),
-        "meaning_words": list(map(mul, meaning, words)),
+        **_of_texts(meaning, words, margin),
         "words_near": words_near,
         "near_squared": list(map(mul, words_near, words_near)),
         "meaning_near": list(map(mul, meaning, words_near)),
-        "margin": margin,
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
         "terms": [float(min(len(terms) - len(out), MOST_TERMS)) for out in left_out],
@@ -427,6 +422,18 @@ def figures_of(
         _MEANING if result.dense is None else frozenset()
     )
     return Figures(hits, turns, shared, terms, words_of_terms, weights, uncertain, absent)
+
+
+def _of_texts(meaning: Sequence[float], words: Sequence[float], margin: Sequence[float]) -> dict[str, Sequence[float]]:
+    """What the rows for texts weigh of meaning and words."""
+    return {
+        "meaning": meaning,
+        "words": words,
+        "margin": margin,
+        "shares": [float(value > 0) for value in words],
+        "words_squared": list(map(mul, words, words)),
+        "meaning_words": list(map(mul, meaning, words)),
+    }
 
 
 def _meaning_of(
@@ -585,12 +592,11 @@ FEWEST_LINES: Final = 3
 """Lines from which on a text is also judged by its best line: a heading and two items."""
 LINE_WORDS: Final = 0.6
 """Share of the query's weight below which the words of a line alone never reach the floor."""
-_NO_FIGURES: Final = dict.fromkeys(("meaning", "meaning_words", "margin"), (nan,))
 
 
 def _line_figures(
     text: Evident, query: Query, weights: Mapping[int, float], whole: float
-) -> dict[str, list[float]] | None:
+) -> dict[str, Sequence[float]] | None:
     """The figures of the line that says most of the query, with the headings above it; None for a text of one line.
 
     The vector of a text is that of all its lines, so it says little about one item of a list.
@@ -609,8 +615,7 @@ def _line_figures(
             best, said = share, line
     has = None if query.kind is None else holds_kind(query.kind, said, frozenset(query.tokens))
     return {
-        "words": [best],
-        "words_squared": [best * best],
+        **_of_texts([nan], [best], [nan]),
         "lacks_kind": [float(has is False)],
         "has_kind": [float(has is True)],
     }
@@ -664,11 +669,7 @@ def judged_texts(
     holds = [None if kind is None else holds_kind(kind, text.text, query_words) for text in texts]
     count = float(min(len(terms), MOST_TERMS))
     figures = {
-        "meaning": meaning,
-        "words": words,
-        "words_squared": [value * value for value in words],
-        "meaning_words": [share * value for share, value in zip(meaning, words, strict=True)],
-        "margin": margins,
+        **_of_texts(meaning, words, margins),
         "lacks_kind": [float(has is False) for has in holds],
         "has_kind": [float(has is True) for has in holds],
         "terms": [count] * len(texts),
@@ -676,14 +677,13 @@ def judged_texts(
     echoes = _echoes(query, [text.text for text in texts])
     rarest = sorted(weights, key=lambda term: -weights[term])
     confidence, reasons, kept = [], [], []
-    shares = [bool(text.held) for text in texts]
-    judgements = judge_hits(figures, [False] * len(texts), shares, asks=query.asks)
+    judgements = judge_hits(figures, [False] * len(texts), asks=query.asks)
     lines = [
         _line_figures(text, query, weights, whole) if words[at] >= LINE_WORDS else None for at, text in enumerate(texts)
     ]
     for at, line in enumerate(lines):
         if line is not None:
-            alone = judge_hits({**_NO_FIGURES, **line, "terms": [count]}, [False], [True], asks=query.asks)[0]
+            alone = judge_hits({**line, "terms": [count]}, [False], asks=query.asks)[0]
             judgements[at] = max(judgements[at], alone, key=lambda judgement: judgement.confidence)
     for at, (text, echo, judgement) in enumerate(zip(texts, echoes, judgements, strict=True)):
         sure = 0.0 if echo and query.asks else judgement.confidence

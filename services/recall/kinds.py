@@ -469,6 +469,14 @@ def line_chars(place: int) -> int:
     return COLLECTED_CHARS if place < FULL_LINES else FURTHER_CHARS
 
 
-def line_of(text: str, weights: Mapping[int, float], analyzer: Analyzer, place: int) -> str:
-    """A text as one line around what holds most of a query, for the hit with index ``place``."""
-    return snippet_of(" ".join(text.split()), weights, analyzer, line_chars(place))
+def line_of(text: str, weights: Mapping[int, float], analyzer: Analyzer, place: int, share: float = 1.0) -> str:
+    """A text as one line around what holds most of a query, for the hit with index ``place``.
+
+    Args:
+        text: The text.
+        weights: Of the query's terms.
+        analyzer: Turns words into terms.
+        place: The hit's index, best first.
+        share: How many times the usual length it may have.
+    """
+    return snippet_of(" ".join(text.split()), weights, analyzer, round(share * line_chars(place)))

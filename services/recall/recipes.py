@@ -81,17 +81,15 @@ class ConversationWeights:
         previous, following: Weights of what the previous and next turn have.
         answer: Added to ``previous`` if the previous turn ends with a question.
         session: Weight of the session's best.
-        session_previous, session_following: What neighbours add to an entry before the session's best is taken.
+        session_previous: What the previous turn adds to one before the session's best is taken.
         speaker: The query names exactly one speaker, and it is this turn's.
         user: The query speaks in the first person, and the turn is the user's.
         assistant: The query asks what the assistant said, and the turn is the assistant's; instead of ``user``.
-        time: The query asks for a time, and the turn has a time expression.
         day: The turn was said in the month or year the query names, or on the day it names or soon after.
         day_after: Days after a named day that still count for ``day``.
         interval: The turn names days that overlap those of the query.
         first_person: The turn speaks in the first person.
         question: The turn is short and ends with a question.
-        number: The query asks for a number, and the turn has one.
         instruction: The turn is the user's and states a standing instruction or preference, and the query does not ask about
             the past.
         max_words: A turn of at most so many words is short; neighbours lend only to short ones.
@@ -118,17 +116,14 @@ class ConversationWeights:
     answer: float = 0.25
     session: float = 0.3
     session_previous: float = 0.2
-    session_following: float = 0.1
     speaker: float = 1.5
     user: float = 1.3
     assistant: float = 0.65
-    time: float = 0.4
     day: float = 3.0
     day_after: int = 10
     interval: float = 0.75
     first_person: float = 0.7
     question: float = -0.25
-    number: float = 0.4
     instruction: float = 2.0
     max_words: int = 60
     missing_late: float = 0.5
@@ -293,7 +288,7 @@ CONVERSATIONAL_STATIC: Final = replace(
 
 STATED: Final[dict[str, float]] = {
     "lexical": 0.05, "dense": 1.2, "late": 0.3, "previous": 0.0, "following": 0.15, "answer": 0.1, "session": 0.15,
-    "user": 0.3, "time": 0.0, "first_person": 0.0, "idf_power": 0.75,
+    "user": 0.3, "first_person": 0.0, "idf_power": 0.75,
 }  # fmt: skip
 """Weights of turns for a statement: meaning counts, words and neighbours hardly do. 30 statements of our own that share no
 word with the turn they should recall, among 600 turns: MRR .223 → .33, recall@10 .37 → .47 (docs/conversational.md)."""

@@ -118,7 +118,7 @@ class NearEntries:
 
     async def nearest(self, query: NearQuery) -> list[list[NearText]]:
         """See ``Finder.nearest``; none for a model that is not active."""
-        await self._views.wait_for(query.before, self._wait_s, *INDEXED_PROJECTIONS, VECTORS_PROJECTION)
+        await self._views.wait_for(query.before, self._wait_s, *INDEXED_PROJECTIONS, VECTORS_PROJECTION, patient=True)
         if self._cache.active_model(query.workspace_id) != query.model:
             return [[] for _ in query.vectors]
         asked = _Asked(query)

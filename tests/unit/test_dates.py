@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crew_journal.schemas.text.analyzer import fold, tokens_of
@@ -165,6 +165,33 @@ def test_two_days_are_two_periods() -> None:
     assert asked("What happened on February 12th and February 23rd?") == [span("2026-02-12"), span("2026-02-23")]
 
 
+MAY, JUNE, AUGUST = span("2026-05-01", "2026-05-31"), span("2026-06-01", "2026-06-30"), span("2026-08-01", "2026-08-31")
+
+
+@pytest.mark.parametrize(
+    ("question", "periods"),
+    [
+        ("Which brands did he recommend during May and August?", [MAY, AUGUST]),
+        ("What did I spend in May, June and August?", [MAY, JUNE, AUGUST]),
+        (
+            "What did I spend in May and June 2024?",
+            [span("2024-05-01", "2024-05-31"), span("2024-06-01", "2024-06-30")],
+        ),
+        ("What did I spend in May 2024 or June?", [span("2024-05-01", "2024-05-31"), span("2024-06-01", "2024-06-30")]),
+        ("Where was I in 2024 and 2025?", [span("2024-01-01", "2024-12-31"), span("2025-01-01", "2025-12-31")]),
+        ("What came in May, and may I ask from whom?", [MAY]),
+        ("What came in May and August 3?", [MAY, span("2026-08-03")]),
+        ("Was haben wir im Mai, Juni und August ausgegeben?", [MAY, JUNE, AUGUST]),
+        ("Qu'est-ce que nous avons fait en mai et août dans le projet ?", [MAY, AUGUST]),
+        ("¿Qué hicimos en mayo y agosto con los clientes?", [MAY, AUGUST]),
+        ("沈洁在5月和8月推荐了什么？", [MAY, AUGUST]),
+        ("沈洁在5月到8月推荐了什么？", [span("2026-05-01", "2026-08-31")]),
+    ],
+)
+def test_the_months_and_years_of_a_list_are_periods_of_their_own(question: str, periods: list[Days]) -> None:
+    assert asked(question) == periods
+
+
 def test_what_held_in_a_month_is_asked_of_the_past_one() -> None:
     assert days_asked(fold("Who led the choir in March?"), NOVEMBER, LANGUAGES["en"]) == span(
         "2026-03-01", "2026-03-31"
@@ -200,6 +227,7 @@ KINDS = [(code, kind) for code, language in sorted(LANGUAGES.items()) for kind i
 
 
 @pytest.mark.parametrize(("code", "kind"), KINDS, ids=[f"{code}:{kind.pattern.pattern[:60]}" for code, kind in KINDS])
+@settings(max_examples=max(4, settings.default.max_examples // 4))
 @given(data=st.data())
 def test_whatever_a_pattern_matches_holds_what_it_needs(code: str, kind: DatePattern, data: st.DataObject) -> None:
     bare = kind.pattern.pattern.replace(r"(?<!\w)", "").replace(r"(?!\w)", "")

@@ -104,20 +104,20 @@ def test_the_name_of_a_speaker_counts_in_a_note_about_the_person_and_not_in_a_tu
     assert by_text[notes[0].entry.summary] > by_text[notes[1].entry.summary]
 
 
-@given(st.floats(0, 1), st.floats(-10, 20), st.booleans(), st.booleans(), st.booleans(), st.booleans())
-def test_confidence_is_a_probability_whatever_is_missing(words, meaning, turn, asks, shares, known):
+@given(st.floats(0, 1), st.floats(-10, 20), st.booleans(), st.booleans(), st.booleans())
+def test_confidence_is_a_probability_whatever_is_missing(words, meaning, turn, asks, known):
     figures = {name: [words] for row in evidence_rows() for name in row.weights}
     figures |= {
         name: [meaning if known else np.nan] for name in ("meaning", "meaning_words", "meaning_near", "context")
     }
-    [judged] = judge_hits(figures, [turn], [shares], asks=asks)
+    [judged] = judge_hits(figures, [turn], asks=asks)
     assert 0.0 <= judged.confidence <= 1.0
 
 
 @pytest.mark.parametrize("turn", [True, False])
 @pytest.mark.parametrize("asks", [True, False])
 def test_a_hit_that_shares_words_can_be_judged_by_words_alone(turn, asks):
-    last = rows_for(turn, asks, shares=True)[-1]
+    last = rows_for(turn, asks)[-1]
     assert not {"meaning", "context", "static", "margin"} & set(last.weights)
 
 

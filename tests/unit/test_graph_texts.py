@@ -97,7 +97,7 @@ def check(live: Node, folded: list[ControlPayload]) -> None:
     assert [number for (number,) in hashes] == [hash64(text) for _, text, _ in texts]
 
 
-@settings(max_examples=settings.default.max_examples, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, suppress_health_check=list(HealthCheck), deadline=None)
 @given(events=st.lists(EVENTS, min_size=1, max_size=14), cuts=st.lists(st.integers(1, 5), max_size=8))
 async def test_texts_of_the_graph_are_those_of_its_rows_in_any_batching(
     tmp_path_factory: pytest.TempPathFactory, events: list[ControlPayload], cuts: list[int]

@@ -22,10 +22,8 @@ from crew_journal.schemas.recall.turns import (
     FIRST_PERSON,
     INSTRUCTION,
     MAX_WORDS,
-    NUMBER,
     QUESTION,
     TIME,
-    TIME_IN_DATE,
     TURN,
     ends_with_question,
     instructs,
@@ -52,16 +50,11 @@ def flags_of(text: str) -> int:
     [
         ("I went to the market", FIRST_PERSON),
         ("Our dog is great", FIRST_PERSON),
-        ("She painted it yesterday", TIME),
-        ("It was in 2019 that she moved", TIME | NUMBER),
-        ("The bill is for 42 euros", NUMBER),
+        ("She painted it yesterday", 0),
         ("What did you do?", QUESTION),
         ("What is that? [image: a red door]", QUESTION),
-        ("Die Rechnung ist von gestern", TIME),
         ("Ich habe das nicht gesagt", FIRST_PERSON),
-        ("The deadline is on March 15", TIME | NUMBER),
-        ("She moved in May", TIME),
-        ("You may march on", 0),
+        ("She moved in May", 0),
         ("Am die Under", 0),
         ("Why? Nobody knows", 0),
         ("ok", 0),
@@ -81,10 +74,6 @@ def test_a_words_meaning_depends_on_the_language() -> None:
 @pytest.mark.parametrize(
     ("query", "asks"),
     [
-        ("When did Maria move?", "asks_when"),
-        ("Wann ist Maria umgezogen?", "asks_when"),
-        ("How many dogs does she have?", "asks_number"),
-        ("Wie viele Hunde hat sie?", "asks_number"),
         ("What did I say about rent?", "first_person"),
         ("Was habe ich über die Miete gesagt?", "first_person"),
         ("What did you recommend for my knee?", "asks_assistant"),
@@ -190,9 +179,9 @@ def test_a_batch_of_turns_says_what_each_turn_says_by_itself(events: list[EntryR
             flags |= meanings_of(word)[languages().index(language)].flags
         begin, end = ([0, *columns["piece_ends"]][at], columns["piece_ends"][at])
         first_day, last_day = ([0, *columns["day_ends"]][at], columns["day_ends"][at])
-        dated = flags & (TIME | TIME_IN_DATE)
+        dated = flags & TIME
         days = intervals_of(event.entry.summary, event.ts_ms // DAY_MS, language) if dated else []
-        flags = (flags | (TIME if days else 0)) & ~TIME_IN_DATE
+        flags &= ~TIME
         pieces = [piece for word in words[: PASSAGE_WORDS * PASSAGES] for piece in pieces_of(word)]
         first = sum(len(pieces_of(word)) for word in words[:PASSAGE_WORDS])
         assert int(columns["doc"][at]) == event.seq

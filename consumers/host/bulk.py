@@ -15,6 +15,7 @@ from typing import Any, Final
 import structlog
 
 from ...schemas.core.errors import JournalDamaged
+from ...schemas.core.ids import identity_key
 from ...schemas.core.sequence_set import Range, normalised, sequences_text, without
 from ...schemas.entries.events import EXPLANATIONS, ErasureScoped, LossAccepted
 from ...schemas.entries.tables import ENTRIES
@@ -396,13 +397,26 @@ def lost_entries(store: ViewStore, identities: Any, columns: str, explains: Expl
             f"SELECT {columns} FROM {ENTRIES} SEMI JOIN "
             f"(SELECT seq FROM {ADMISSION_TABLE} ANTI JOIN held_by_stream USING (k0, k1)) AS lost USING (seq) ORDER BY seq"
         ).fetchall()
-    return without_erased(rows, explains)
+        held: set[bytes] = set()
+        for start in range(0, len(rows), _AT_ONCE):  # rows whose identity alone was changed in the views are not lost
+            keys = [identity_key(row[1], row[2]) for row in rows[start : start + _AT_ONCE]]
+            named = ", ".join(
+                f"({int.from_bytes(key[:8], 'little')}, {int.from_bytes(key[8:], 'little')})" for key in keys
+            )
+            found = con.execute(f"SELECT k0, k1 FROM held_by_stream WHERE (k0, k1) IN ({named})").fetchall()
+            held.update(b"".join(half.to_bytes(8, "little") for half in key) for key in found)
+    kept = [row for row in rows if identity_key(row[1], row[2]) not in held]
+    return without_erased(kept, explains)
 
 
 def without_erased(rows: Iterable[tuple[Any, ...]], explains: Explained) -> list[tuple[Any, ...]]:
     """The rows without those of erased entries; rows begin with ``seq, workspace_id, id`` and are ordered by ``seq``."""
     erased = _Member(explains.erased)
     return [row for row in rows if row[0] not in erased and (row[1], row[2]) not in explains.erased_ids]
+
+
+_AT_ONCE: Final = 1_000
+"""Identities that one query looks for."""
 
 
 class _Member:

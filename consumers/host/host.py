@@ -38,6 +38,7 @@ from .store import ViewStore
 from .transaction import (
     CHECKPOINT_DDL,
     ProjectionTransaction,
+    add_checkpoints,
     create_tables,
     ddl,
     drop_tables,
@@ -276,18 +277,21 @@ class Host:
                     con.execute(ddl(table))
                 con.execute("INSERT INTO checkpoint VALUES (?, ?, 0)", [ADMISSION_PROJECTION, ADMISSION_VERSION])
                 changed = True
+            created = []
             for projection in self.projections:
                 as_known = projection.name in known and known[projection.name][0] == projection.version
                 if as_known and not has_lost_tables(projection, existing_names):
                     continue
-                changed = True
+                created.append(projection)
                 existing = {table.name for table in projection.tables} & existing_names
                 if projection.name not in outdated and (existing or projection.name in known):
                     drop_tables(con, projection)
                     existing = set()
                 create_tables(con, projection, existing)  # a held projection gets only its missing tables
+            if created:
+                add_checkpoints(con, created)
         forget(con)
-        if changed:
+        if changed or created:
             con.execute("CHECKPOINT")  # DDL must not stay in the log (facts/duckdb.md)
 
     async def reload(self) -> None:

@@ -271,12 +271,16 @@ class Failures:
 # Passwords.
 
 
+ARGON2: Final = (3, 4, 64 * 1024)
+"""Iterations, lanes and memory in KiB. RFC 9106, section 4: the second recommended choice."""
+
+
 def password_hash(password: str) -> str:
     """The Argon2id hash with a salt of its own; blocking, 0.2 s of CPU and 64 MiB."""
     from cryptography.hazmat.primitives.kdf.argon2 import Argon2id  # imported late, because most nodes have no accounts
 
-    # RFC 9106, section 4: the second recommended choice.
-    kdf = Argon2id(salt=os.urandom(16), length=32, iterations=3, lanes=4, memory_cost=64 * 1024)
+    iterations, lanes, memory_kib = ARGON2
+    kdf = Argon2id(salt=os.urandom(16), length=32, iterations=iterations, lanes=lanes, memory_cost=memory_kib)
     return kdf.derive_phc_encoded(_normalised(password))
 
 

@@ -54,7 +54,7 @@ FULL = settings(max_examples=1200, deadline=None, suppress_health_check=list(Hea
 @BOUNDED
 @given(data=st.data())
 def test_any_way_a_stream_is_delivered_gives_the_same_rows(projection: type[Projection], data: st.DataObject) -> None:
-    check(projection, data, max_messages=25)
+    check(projection, data, max_messages=15)
 
 
 @pytest.mark.nightly

@@ -14,7 +14,7 @@ from support.cli import Cli
 from crew_journal.schemas.core.subjects import JOURNAL_STREAM
 
 WORDS = "correct horse battery staple"
-ENTRIES = 2_500
+ENTRIES = 700
 """More than a chunk of the broker's copy holds."""
 
 
@@ -23,7 +23,7 @@ def fill(cli: Cli, folder: Path) -> None:
     with source.open("w") as file:
         for n in range(ENTRIES):
             entry = {"entry_type": "note.taken", "summary": f"note {n}", "workspace_id": ("acme", "globex")[n % 2]}
-            file.write(json.dumps({**entry, "payload": {"text": f"{n} " * 60}}) + "\n")
+            file.write(json.dumps({**entry, "payload": {"text": f"{n} " * 240}}) + "\n")
     cli("import", str(source))
     cli("remember", "the spare key is under the third pot", "--agent", "ada", "-w", "acme")
     cli("token", "create", "--role", "ADMIN", "-w", "acme", "--label", "kept")

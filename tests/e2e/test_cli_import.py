@@ -50,23 +50,23 @@ def total(cli: Cli, last_seq: int = 0) -> int:
 
 
 def test_an_import_repeated_resumed_or_from_a_grown_file_counts_each_line_once(member: Cli, tmp_path: Path) -> None:
-    source = write(tmp_path / "a.jsonl", 1_200)
+    source = write(tmp_path / "a.jsonl", 600)
     first = member("import", str(source), "--json").json
-    assert (first["imported"], first["repeated"], first["last_line"]) == (1_200, 0, 1_200)
+    assert (first["imported"], first["repeated"], first["last_line"]) == (600, 0, 600)
     assert first["views_behind"] is not None
     if not first["views_behind"]:  # half a minute may be too short for a machine, which it then says
-        assert int(member("list", "--type", "import.line", "--count").out) == 1_200, "without --min-seq"
+        assert int(member("list", "--type", "import.line", "--count").out) == 600, "without --min-seq"
     again = member("import", str(source), "--json").json
-    assert (again["imported"], again["repeated"], again["resumed_from_line"]) == (0, 0, 1_201)
+    assert (again["imported"], again["repeated"], again["resumed_from_line"]) == (0, 0, 601)
     assert again["views_behind"] == 0, "nothing was sent, nothing is waited for"
     anew = member("import", str(source), "--restart", "--json").json
-    assert (anew["imported"], anew["repeated"]) == (0, 1_200)
-    write(source, 10, 1_200)
+    assert (anew["imported"], anew["repeated"]) == (0, 600)
+    write(source, 10, 600)
     more = member("import", str(source), "--json").json
-    assert (more["imported"], more["repeated"], more["last_line"]) == (10, 0, 1_210)
+    assert (more["imported"], more["repeated"], more["last_line"]) == (10, 0, 610)
     piped = member("import", "-", "--json", stdin=source.read_text()).json
-    assert (piped["imported"], piped["repeated"]) == (0, 1_210)
-    assert total(member, more["last_seq"]) == 1_210
+    assert (piped["imported"], piped["repeated"]) == (0, 610)
+    assert total(member, more["last_seq"]) == 610
 
 
 def test_an_import_into_a_journal_restored_from_an_older_copy_sends_again_what_that_lost(

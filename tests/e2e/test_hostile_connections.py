@@ -42,7 +42,7 @@ def healthz_s(host: str, port: int, pid: int) -> float:
 
 @pytest.mark.parametrize(
     ("seconds", "share"),
-    [pytest.param(12, 0.5, id="bounded"), pytest.param(60, 0.99, id="full size", marks=pytest.mark.nightly)],
+    [pytest.param(5, 0.5, id="bounded"), pytest.param(60, 0.99, id="full size", marks=pytest.mark.nightly)],
 )
 def test_slow_huge_and_silent_connections_take_no_memory_and_hold_up_nobody(
     tmp_path: Path, seconds: int, share: float

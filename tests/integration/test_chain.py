@@ -152,7 +152,7 @@ async def test_older_copy_of_the_data_is_reported_and_nothing_is_signed_over_it(
 # Files on disk that somebody changed while the node was stopped.
 
 
-NOTES_EACH = 12
+NOTES_EACH = 6
 SEALS: Final = "control._system.chain.sealed"
 
 

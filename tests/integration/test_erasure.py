@@ -216,6 +216,7 @@ async def test_forget_refuses_no_criterion_two_and_one_that_nothing_fulfils(tmp_
             ({}, httpx.codes.BAD_REQUEST),
             ({"subject": "ana", "author": "ana"}, httpx.codes.BAD_REQUEST),
             ({"ids": ["j_1"], "source": "slack"}, httpx.codes.BAD_REQUEST),
+            ({"ids": ["j_unknown"]}, httpx.codes.NOT_FOUND),
             ({"author": "alice"}, httpx.codes.NOT_FOUND),
             ({"source": "slack"}, httpx.codes.NOT_FOUND),
         ):
@@ -223,14 +224,14 @@ async def test_forget_refuses_no_criterion_two_and_one_that_nothing_fulfils(tmp_
             assert (answer.status_code, given) == (status, given)
 
 
-async def test_forget_unknown_id_answers_not_found(tmp_path: Path) -> None:
-    async with running_node(tmp_path) as node, asking(node) as ask:
-        answer = await ask.client.post("/v1/admin/forget", json={"ids": ["j_unknown"], "reason": "r"})
-        assert answer.status_code == httpx.codes.NOT_FOUND
-
-
 @pytest.mark.parametrize(
-    ("of", "step"), [(Erasures, "_announce"), (Erasures, "_delete"), (ErasedStream, "rebuild"), (ErasedStream, "files")]
+    ("of", "step"),
+    [
+        (Erasures, "_announce"),
+        (ErasedStream, "rebuild"),
+        pytest.param(Erasures, "_delete", marks=pytest.mark.nightly),
+        pytest.param(ErasedStream, "files", marks=pytest.mark.nightly),
+    ],
 )
 async def test_erasure_interrupted_by_the_end_of_the_node_is_completed_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: type[Any], step: str

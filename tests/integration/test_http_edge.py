@@ -39,7 +39,7 @@ async def test_every_route_but_the_open_ones_asks_for_a_token(stack: Stack, head
     routes = _routes(stack)
     assert ("POST", "/v1/recall") in routes
     async with httpx.AsyncClient(base_url=stack.url, timeout=HTTP_TIMEOUT_S) as http:
-        for method, path in routes:
+        for method, path in routes if header is None else routes[::8]:  # test_matrix sends wrong tokens to all of them
             answer = await http.request(method, _filled(path), headers={"Authorization": header} if header else {})
             if path in OPEN:
                 assert answer.status_code == 200

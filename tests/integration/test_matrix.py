@@ -208,7 +208,7 @@ async def test_no_hostile_value_is_a_server_fault_on_any_way_in(world: World, wh
 @pytest.mark.parametrize("which", ["texts", pytest.param("all", marks=pytest.mark.nightly)])
 async def test_no_field_of_any_operation_is_a_server_fault_whatever_it_holds(world: World, which: str) -> None:
     plain = {what: HOSTILE[what] for what in ("blank", "strange")} if which == "texts" else PLAIN
-    verdicts, tried = Verdicts(OTHER), 0
+    verdicts, fields = Verdicts(OTHER), 0
     async with world.stack.http(world.tokens["ADMIN"]) as http:
         checks = []
         for operation in ALL:
@@ -218,12 +218,16 @@ async def test_no_field_of_any_operation_is_a_server_fault_whatever_it_holds(wor
                     continue  # it would only wait
                 in_url = not operation.has_body or name in operation.path_fields
                 values = {**plain, "growing": json.dumps(grown(operation, name), ensure_ascii=False)}
+                fields += 1
+                if which == "texts":  # each field gets one of them, in turn
+                    values = dict([list(values.items())[fields % len(values)]])
                 sent = {what: raw for what, raw in values.items() if accepted(operation, good, name, raw)}
-                tried += len(values)
                 if in_url:
                     texts = {what: json.loads(raw) for what, raw in sent.items()}
                     sent = {what: quote(value, safe="") for what, value in texts.items() if isinstance(value, str)}
-                    sent = {what: value for what, value in sent.items() if len(value) <= MOST_URL} | dict(WRONG_URL)
+                    sent = {what: value for what, value in sent.items() if len(value) <= MOST_URL}
+                    wrong = list(dict(WRONG_URL).items())
+                    sent |= dict(wrong if which == "all" else [wrong[fields % len(wrong)]])
                 for what, raw in sent.items():
                     checks.append(
                         verdicts.check(
@@ -232,8 +236,8 @@ async def test_no_field_of_any_operation_is_a_server_fault_whatever_it_holds(wor
                         )
                     )
         await _all(checks)
-    assert tried > 500 * len(plain)
-    assert verdicts.asked > 500
+    assert fields > 500
+    assert verdicts.asked > (500 if which == "all" else 300)
     assert not verdicts.wrong, "\n".join(verdicts.wrong)
 
 

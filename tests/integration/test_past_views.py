@@ -170,13 +170,13 @@ async def test_list_count_and_get_as_of_a_sequence_and_a_time(tmp_path: Path) ->
         assert later["view_seq"] >= seq
 
 
-@pytest.mark.parametrize("as_of", ["0", "999999", "yesterday", "2020-01-01T00:00:00Z"])
-async def test_a_moment_that_the_journal_does_not_have_is_refused_by_its_field(tmp_path: Path, as_of: str) -> None:
+async def test_a_moment_that_the_journal_does_not_have_is_refused_by_its_field(tmp_path: Path) -> None:
     async with world(tmp_path) as (_node, _place, http):
-        for path in ("/v1/journal/count", "/v1/learned-rules"):
-            refused = await http.get(path, params={"as_of": as_of})
-            if refused.status_code != httpx.codes.NOT_FOUND:
-                assert (refused.status_code, refused.json()["field"]) == (400, "as_of")
+        for as_of in ("0", "999999", "yesterday", "2020-01-01T00:00:00Z"):
+            for path in ("/v1/journal/count", "/v1/learned-rules"):
+                refused = await http.get(path, params={"as_of": as_of})
+                if refused.status_code != httpx.codes.NOT_FOUND:
+                    assert (refused.status_code, refused.json()["field"]) == (400, "as_of"), as_of
 
 
 @pytest.mark.parametrize("operation", [one for one in ALL if not one.past], ids=lambda one: one.name)
@@ -204,7 +204,7 @@ async def test_what_was_erased_since_is_not_in_a_past_view(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("turns", "moments"), [(120, 1), pytest.param(1_451, 50, marks=[pytest.mark.nightly, pytest.mark.timeout(3_600)])]
+    ("turns", "moments"), [(40, 1), pytest.param(1_451, 50, marks=[pytest.mark.nightly, pytest.mark.timeout(3_600)])]
 )
 async def test_conversations_as_of_random_points_are_those_of_a_node_fed_up_to_there(
     tmp_path: Path, turns: int, moments: int

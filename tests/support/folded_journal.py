@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +12,7 @@ from pathlib import Path
 import structlog
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
-from support.views import MEMORY_MB
+from support.views import MEMORY_MB, empty_views
 
 from crew_journal.consumers.discovery import discover_projections
 from crew_journal.consumers.feed.messages import RawMessage, position_of
@@ -65,12 +62,6 @@ async def _feed(messages: JetStreamContext.PushSubscription, host: Host, receive
             await found.ack()
 
 
-@functools.cache
-def _empty_views() -> Path:
-    """Where this process keeps a copy of views without rows, once they were made."""
-    return Path(tempfile.mkdtemp(prefix="empty-views-")) / "views.duckdb"
-
-
 def _report(feed: asyncio.Task[None]) -> None:
     """Log why the feed ended early: a test would only see that its views stay behind."""
     if not feed.cancelled() and (error := feed.exception()) is not None:
@@ -114,16 +105,14 @@ async def folded_journal(
         writer = Writer(client, atomic=streams.atomic)
         await writer.open()
         ends.push_async_callback(writer.close)
-        views, empty = folder / "views.duckdb", _empty_views()
-        new = not views.exists()
-        if new and empty.exists():
-            shutil.copy(empty, views)  # making 80 tables takes longer than all else of a short test
+        views, projections = folder / "views.duckdb", discover_projections()
+        ready = empty_views.begin(views, projections)
         store = ViewStore.open(views, memory_mb=MEMORY_MB)
         ends.callback(store.close)
-        host = Host(store, discover_projections(), park=park, housekeeping=False)
+        host = Host(store, projections, park=park, housekeeping=False)
         await host.open()
-        if new and not empty.exists():
-            shutil.copy(views, empty)
+        if not ready:
+            empty_views.keep(views, projections)
         ends.push_async_callback(host.close)
         # not in the task: a test that blocks the event loop for 5 s would let the request time out
         messages = await client.jetstream().subscribe(

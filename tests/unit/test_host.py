@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -250,6 +251,23 @@ async def test_listeners_hear_of_every_commit_in_order_and_waiters_wake(tmp_path
         columns = (postings[name].tolist() for name in ("doc", "term", "tf"))
         assert sorted(zip(*columns, strict=True)) == written
         assert await live.store.wait_for(12, 0.0, "entries") == 12
+
+
+async def test_only_a_waiter_that_is_not_patient_hurries_the_feed(tmp_path: Path) -> None:
+    async with node(tmp_path / "v.duckdb", [Seen()]) as live:
+        looked: list[bool] = []
+        live.store.on_wait = lambda: looked.append(live.store.is_awaited(2, 3))
+        async with asyncio.TaskGroup() as waiting:
+            waiting.create_task(live.store.wait_for(2, 30.0, patient=True))
+            await asyncio.sleep(0)
+            assert not live.store.is_awaited(1, 9)
+            waiting.create_task(live.store.wait_for(3, 30.0))
+            await asyncio.sleep(0)
+            assert live.store.is_awaited(2, 3)
+            assert not live.store.is_awaited(4, 9)
+            await live.host.fold(STREAM[:3])
+        assert looked == [True]
+        assert not live.store.is_awaited(1, 9)
 
 
 async def test_a_failing_listener_voids_the_caches_and_stops_no_other(tmp_path: Path) -> None:

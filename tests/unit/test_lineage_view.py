@@ -193,7 +193,10 @@ def journal_of(seed: int) -> tuple[list[OutgoingMessage], Model]:
     return messages, model
 
 
-@pytest.mark.parametrize(("seed", "batch"), [(1, 1_000), (1, 7), (2, 1), (3, 64)])
+@pytest.mark.parametrize(
+    ("seed", "batch"),
+    [(1, 1_000), (2, 1), *(pytest.param(*one, marks=pytest.mark.nightly) for one in ((1, 7), (3, 64)))],
+)
 async def test_notices_of_two_hundred_random_runs_are_those_of_the_model(tmp_path: Path, seed: int, batch: int) -> None:
     messages, model = journal_of(seed)
     async with folded(tmp_path, messages, batch) as live:

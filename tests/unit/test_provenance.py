@@ -54,6 +54,17 @@ async def test_views_of_another_stream_are_put_aside_though_it_is_longer(tmp_pat
     assert opened(path, stream_of(OTHER, LATER)) is None
 
 
+async def test_in_its_own_directory_a_recreated_stream_is_a_loss_and_the_file_of_another_journal_is_not(
+    tmp_path: Path,
+) -> None:
+    for journal, ahead in (("ours", True), ("theirs", False)):
+        path = tmp_path / f"{journal}.duckdb"
+        await folded(path, replace(stream_of(STREAM), own=True, journal=journal), STREAM)
+        aside = opened(path, replace(stream_of(OTHER, LATER), own=True, journal="ours"))
+        assert aside is not None
+        assert aside.ahead is ahead, aside.reason
+
+
 async def test_a_stream_grown_from_an_older_copy_is_recognised_by_its_message(tmp_path: Path) -> None:
     path = tmp_path / "v.duckdb"
     await folded(path, stream_of(STREAM), STREAM)

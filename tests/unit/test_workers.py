@@ -38,7 +38,12 @@ FILES = {
 
 
 def _run(folder: Path, *options: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "MADE": str(folder / "fixtures")}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(TESTS),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "MADE": str(folder / "fixtures"),
+    }
     command = [sys.executable, "-m", "pytest", "-p", "support.workers", "-p", "no:cacheprovider", "-c", os.devnull]
     done = subprocess.run(
         [

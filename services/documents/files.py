@@ -151,6 +151,8 @@ class Files:
             raise exists
         address = self._target(caller, request, path, inner, sizes)
         row = await self._store.present(address)
+        if row is not None and not row.retracted:  # made since its name was looked up
+            raise exists
         draft = Draft(address=address, content=request.file_text or "", expected_seq=row.seq if row else 0)
         try:
             written = await self._store.write(caller, draft)

@@ -17,7 +17,7 @@ from crew_journal.services.index.scope import RecallScope, ScopeKind
 from crew_journal.services.index.vectors import query_vector, words_of
 from crew_journal.services.recall.asking import query_of
 from crew_journal.services.recall.recipes import RECIPES, ROBUST, default_recipe
-from crew_journal.services.recall.search import search
+from crew_journal.services.recall.search import JUDGED, RANKED_FIRST, search
 
 EVERYTHING = RecallScope(ScopeKind.WORKSPACE)
 TABLE = np.random.default_rng(5).integers(0, 2**64, (SIZE, 6), dtype=np.uint64)
@@ -244,7 +244,10 @@ def test_the_shares_of_every_hit_sum_up_to_its_score_and_scores_descend(rows, te
     for hit in hits:
         assert sum(hit.explanation.shares.values()) == pytest.approx(hit.score, abs=1e-9)
     scores = [hit.score for hit in hits]
-    assert scores == sorted(scores, reverse=True)
+    turns = sum(row["entry_type"].startswith("chat.") for row in rows)
+    among_notes = 2 * turns < len(rows)  # the last of the first ten may be those nearest in meaning
+    for part in (scores[:RANKED_FIRST], scores[JUDGED:]) if among_notes else (scores,):
+        assert part == sorted(part, reverse=True)
 
 
 @given(ROWS, QUERIES)

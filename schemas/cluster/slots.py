@@ -9,6 +9,7 @@ Source: Thaler, Ravishankar, "A Name-Based Mapping Scheme for Rendezvous", 1996.
 from __future__ import annotations
 
 from collections.abc import Collection
+from heapq import nlargest
 from typing import Final
 
 from ..core.ids import hash64
@@ -22,11 +23,11 @@ def slot_of(workspace_id: str) -> int:
     return hash64(workspace_id) % SLOTS
 
 
-def owner_of(slot: int, nodes: Collection[str]) -> str | None:
-    """The node that decides for a slot; None if there is no node."""
-    return max(nodes, key=lambda node: (hash64(f"{node}/{slot}"), node), default=None)
+def first_two(slot: int, nodes: Collection[str]) -> tuple[str, ...]:
+    """The node that decides for a slot, and the one that does if that is lost; fewer if there are fewer nodes."""
+    return tuple(nlargest(2, nodes, key=lambda node: (hash64(f"{node}/{slot}"), node)))
 
 
-def owners_of(nodes: Collection[str]) -> tuple[str | None, ...]:
-    """The owner of each slot."""
-    return tuple(owner_of(slot, nodes) for slot in range(SLOTS))
+def first_two_of_all(nodes: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """``first_two`` of each slot."""
+    return tuple(first_two(slot, nodes) for slot in range(SLOTS))

@@ -28,7 +28,7 @@ from nats.errors import NoRespondersError
 
 from ...schemas.cluster.events import ClusterAssigned
 from ...schemas.cluster.operations import ClusterAnswer, NodeShown
-from ...schemas.cluster.slots import SLOTS, owners_of, slot_of
+from ...schemas.cluster.slots import SLOTS, first_two_of_all, slot_of
 from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.errors import BrokerError, CrewJournalError, DataDirBusy, InvalidQuery, NotOwner
 from ...schemas.core.ids import SYSTEM_WORKSPACE, uuid7_hex
@@ -80,11 +80,17 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The nodes that decide since a sequence."""
+    """The nodes that decide since a sequence.
+
+    Attributes:
+        seq: The sequence.
+        nodes: Their names.
+        of_slots: Of each slot, its owner and the node that would be the next one.
+    """
 
     seq: int = 0
     nodes: tuple[str, ...] = ()
-    owners: tuple[str | None, ...] = (None,) * SLOTS
+    of_slots: tuple[tuple[str, ...], ...] = ((),) * SLOTS
 
 
 class SlotTenure:
@@ -245,7 +251,7 @@ class Members(Part, Ownership):
                     here=name == self.name,
                     assigned=name in mine.nodes,
                     drained=self._is_drained(name),
-                    slots=sum(owner == name for owner in mine.owners),
+                    slots=sum(names[:1] == (name,) for names in mine.of_slots),
                     http=self._http() if name == self.name else peer.http if peer is not None else None,
                     version=self._version if name == self.name else peer.version if peer is not None else None,
                     view_seq=seen_to,
@@ -262,11 +268,15 @@ class Members(Part, Ownership):
 
     def owner(self, workspace_id: str) -> str | None:
         """The node that decides for a workspace; None before the first assignment."""
-        return self.assignment.owners[slot_of(workspace_id)]
+        return next(iter(self.searching(workspace_id)), None)
 
-    def searches(self, workspace_id: str) -> bool:
-        """Whether this node keeps the texts of a workspace in memory."""
-        return self.owner(workspace_id) in (None, self.name)
+    def searching(self, workspace_id: str) -> tuple[str, ...]:
+        """The nodes that search a workspace: its owner, and the next one while the owner is silent or still loads."""
+        return self.assignment.of_slots[slot_of(workspace_id)]
+
+    def may_keep(self, workspace_id: str) -> bool:
+        """Whether this node may keep the texts of a workspace in memory."""
+        return self.name in (self.searching(workspace_id) or (self.name,))
 
     def tenure(self, workspace_id: str) -> SlotTenure | None:
         """The tenure of this node for a workspace; None if another node decides."""
@@ -397,11 +407,10 @@ class Members(Part, Ownership):
 
     def _become(self, seq: int, assigned: ClusterAssigned, *, kept: bool) -> None:
         """Act under an assignment; ``kept`` if it is known to be the next one, so that this node's slots were never lost."""
-        owners = owners_of(assigned.nodes)
         if kept and self.name in assigned.nodes:
             self._is_fresh = False
-        self.assignment = Assignment(seq, assigned.nodes, owners)
-        mine = [slot for slot, owner in enumerate(owners) if owner == self.name]
+        self.assignment = Assignment(seq, assigned.nodes, first_two_of_all(assigned.nodes))
+        mine = [slot for slot, names in enumerate(self.assignment.of_slots) if names[:1] == (self.name,)]
         before = self.gained if kept else {}
         self.gained = {} if self._is_fresh else {slot: before.get(slot, seq) for slot in mine}
         changed, self._changed = self._changed, asyncio.Event()

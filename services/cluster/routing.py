@@ -2,8 +2,10 @@
 
 A request travels as a value on ``op.<node>``: operation, principal, fields. It is signed with a key that only the nodes
 have, so that nobody else at the broker can name a principal. Invariant: a decision is passed on again only if it is certain
-that no node has begun it; else the caller gets a 503 and repeats it. A search is answered here if the other node is silent
-or behind, because every node has all views; so no search waits for the replacement of a lost node.
+that no node has begun it; else the caller gets a 503 and repeats it. Every node has all views, so that any can search: the
+owner does, the next node of the slot while the owner is silent, behind or still loads the texts, and this one if both are.
+The next node keeps large workspaces in memory, too, so that no search waits for the replacement of a lost node, or for its
+texts.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 import structlog
@@ -43,6 +45,7 @@ from ...schemas.operations import ALL
 from ...schemas.settings import MIN_SEQ_WAIT_S, PUBLISH_DEADLINE_S
 from ..budgets import SPENDER, Budgets
 from ..desk import RUN, Caller, Desk, decided_for, parse
+from ..index.cache import HotCache
 from ..ownership import FENCE
 from ..problem import log_unexpected
 from .membership import Members, not_owner
@@ -53,8 +56,14 @@ FIND_S: Final = 12.0
 """Seconds until a request gives up to find an owner; a lost node is replaced within 6 s."""
 PAUSE_S: Final = 0.1
 """Seconds until a request looks for the owner again."""
-SILENT_S: Final = 1.5
-"""Seconds since the last heartbeat of a node after which its searches are answered by the node that was asked."""
+SILENT_S: Final = 1.0
+"""Seconds since the last heartbeat of a node, of two a second, after which another one answers its searches."""
+LOADED_S: Final = 0.25
+"""Seconds for a node to load texts, before another one is asked that may have them in memory."""
+LARGE_TEXTS: Final = 10_000
+"""Texts from which on a workspace is in the memory of two nodes: loading so many takes longer than ``LOADED_S``."""
+NEXT_EVERY: Final = 16
+"""One of so many searches of a large workspace is answered by the next node of its slot, which keeps the texts for it."""
 LOOK_S: Final = 0.25
 """Seconds between two looks whether the node that searches is still heard."""
 CAUGHT_UP_S: Final = 0.5
@@ -70,6 +79,7 @@ _OPERATIONS: Final = {operation.name: operation for operation in ALL}
 _log = structlog.get_logger(__name__)
 _PASSED: Final[ContextVar[bool]] = ContextVar("crew_journal_passed", default=False)
 """Whether another node has passed the request on: it is answered here, also if the owner has changed meanwhile."""
+T = TypeVar("T")
 Nearest = Callable[[NearQuery], Awaitable[list[list[NearText]]]]
 
 
@@ -106,6 +116,7 @@ class RoutedOwnership(Members):
     _key: bytes
     _refold: Callable[[str], Awaitable[None]]
     _nearest: Nearest
+    _cache: HotCache
 
     async def serve(
         self,
@@ -114,6 +125,7 @@ class RoutedOwnership(Members):
         key: bytes,
         refold: Callable[[str], Awaitable[None]],
         nearest: Nearest,
+        cache: HotCache,
     ) -> None:
         """Answer requests of other nodes from now on.
 
@@ -123,9 +135,11 @@ class RoutedOwnership(Members):
             key: Signs requests.
             refold: Drops what was erased of a workspace from the views and files of this node.
             nearest: Searches the indexes of this node for reactors of other nodes.
+            cache: Those indexes.
         """
         self._desk, self._budgets, self._key = desk, budgets, key
-        self._refold, self._nearest = refold, nearest
+        self._refold, self._nearest, self._cache = refold, nearest, cache
+        self._large: dict[str, int] = {}
         self._serving: set[asyncio.Task[None]] = set()
         takes = {"op": self._on_request, "refold": self._on_refold, "drain": self._on_drain}
         for subject, take in takes.items():
@@ -157,11 +171,44 @@ class RoutedOwnership(Members):
         asked = partial(_as_value, operation, principal, raw)
         if operation.effect is not Effect.READS:
             return await self._decided(operation, workspace_id, asked, here)
-        owner = self.owner(workspace_id)
-        if owner is None or owner == self.name or _PASSED.get():
+        if _PASSED.get():
             return await here()
-        answer = await self._searched_by(owner, asked())
-        return await here() if answer is None else await self._shown(operation, answer, CAUGHT_UP_S)
+        names = self._searching(workspace_id)
+        for place, name in enumerate(names):
+            is_last = place == len(names) - 1
+            if name == self.name:
+                found = await here() if is_last else await self._unless_loading(workspace_id, here)
+                if found is not None:
+                    return found
+            elif (answer := await self._searched_by(name, {**asked(), "waits": is_last})) is not None:
+                if answer.get("large") and workspace_id not in self._large:
+                    self._large[workspace_id] = 0
+                return await self._shown(operation, answer, CAUGHT_UP_S)
+        return await here()
+
+    def _searching(self, workspace_id: str) -> tuple[str, ...]:
+        """The nodes to ask, in this order; usually the owner first."""
+        names = self.searching(workspace_id)
+        if len(names) < 2:
+            return names
+        if workspace_id not in self._large and (names[0] != self.name or not self._is_large(workspace_id)):
+            return names
+        self._large[workspace_id] = count = self._large.get(workspace_id, 0) + 1
+        return names[::-1] if count % NEXT_EVERY == 0 else names
+
+    def _is_large(self, workspace_id: str) -> bool:
+        return self._cache.texts(workspace_id) >= LARGE_TEXTS
+
+    async def _unless_loading(self, workspace_id: str, run: Callable[[], Awaitable[T]]) -> T | None:
+        """The answer; None if texts for it are still being loaded after ``LOADED_S``."""
+        running = asyncio.ensure_future(run())
+        try:
+            await asyncio.wait({running}, timeout=LOADED_S)
+            if not running.done() and self._cache.is_loading(workspace_id):
+                return None
+            return await running
+        finally:
+            running.cancel()
 
     async def _decided(
         self,
@@ -230,17 +277,18 @@ class RoutedOwnership(Members):
 
     async def nearest(self, query: NearQuery, here: Nearest) -> list[list[NearText]]:
         """See ``Ownership.nearest``."""
-        owner = self.owner(query.workspace_id)
-        if owner is None or owner == self.name:
-            return await here(query)
         vectors = [b64encode(vector).decode() for vector in query.vectors]
-        answer = await self._searched_by(owner, {"near": {**asdict(replace(query, vectors=())), "vectors": vectors}})
-        if answer is None or "near" not in answer:
-            return await here(query)  # it is repeated here if it failed there
-        return [[NearText(*text) for text in texts] for texts in answer["near"]]
+        near = {"near": {**asdict(replace(query, vectors=())), "vectors": vectors}}
+        for name in self.searching(query.workspace_id):
+            if name == self.name:
+                break
+            answer = await self._searched_by(name, near)
+            if answer is not None and "near" in answer:
+                return [[NearText(*text) for text in texts] for texts in answer["near"]]
+        return await here(query)  # it is repeated here if it failed there
 
     async def _searched_by(self, owner: str, value: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The answer of the node that searches; None if this one must answer, since that one is silent or behind."""
+        """The answer of a node that searches; None if another must answer, since it is silent, behind or still loads."""
         body = self._signed({**value, "seen": self._seen_to()})
         if len(body) + ENVELOPE_BYTES > self.client.max_payload or not self._is_heard(owner):
             return None
@@ -304,8 +352,12 @@ class RoutedOwnership(Members):
             return {"moved": True}
         SPENDER.set(self._budgets.spender(principal))
         RUN.set(asked["run"])
-        decided = await self._desk.run(operation, principal, asked["raw"])
-        return {"answer": decided.model_dump(mode="json"), "view_seq": self._seen_to()}
+        run = partial(self._desk.run, operation, principal, asked["raw"])
+        decided = await (run() if asked.get("waits", True) else self._unless_loading(caller.workspace_id, run))
+        if decided is None:
+            return {"moved": True}
+        answer = {"answer": decided.model_dump(mode="json"), "view_seq": self._seen_to()}
+        return {**answer, "large": True} if self._is_large(caller.workspace_id) else answer
 
     async def _answer_near(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         if not await self._has_seen(asked["seen"], patient=True):

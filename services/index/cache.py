@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, Protocol, TypeGuard, TypeVar
@@ -204,6 +204,7 @@ class HotCache:
         self.clock = clock
         self.active = ActiveModels(views)
         self._slots: OrderedDict[tuple[str, str], Slot[Any]] = OrderedDict()
+        self._kinds: set[str] = set()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="crew-hot-index")
         self._commits = 0
         self._unsubscribe = views.subscribe(self._follow)
@@ -232,12 +233,24 @@ class HotCache:
         """The slot of a kind and workspace, or None."""
         return self._slots.get((kind, workspace_id))
 
+    def texts(self, workspace_id: str) -> int:
+        """Number of texts of a workspace, of all kinds."""
+        return sum(len(slot.index) for slot in self._of(workspace_id) if slot.index is not None)
+
+    def is_loading(self, workspace_id: str) -> bool:
+        """Whether texts of a workspace are being loaded that are not in memory yet."""
+        return any(slot.index is None and slot.loading is not None for slot in self._of(workspace_id))
+
+    def _of(self, workspace_id: str) -> Iterator[Slot[Any]]:
+        return (slot for kind in self._kinds if (slot := self._slots.get((kind, workspace_id))) is not None)
+
     def use(self, kind: str, workspace_id: str, make: Callable[[HotCache, str], Slot[IndexT]]) -> Slot[IndexT]:
         """The slot of a kind and workspace, a new one if there is none; it is now the most recently used."""
         key = kind, workspace_id
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = make(self, workspace_id)
+            self._kinds.add(kind)
         self._slots.move_to_end(key)
         return slot
 

@@ -397,8 +397,8 @@ class Runtime:
         if members is not None:
             self._http_url = server.url
             key = hmac.digest(node.subject_key, b"crew-journal operations", "sha256")
-            await members.serve(services.desk, budgets, key, erasures.refold, finder.here)
-            members.on_change += [erasures.take_over, partial(node.recall.cache.keep, members.searches)]
+            await members.serve(services.desk, budgets, key, erasures.refold, finder.here, node.recall.cache)
+            members.on_change += [erasures.take_over, partial(node.recall.cache.keep, members.may_keep)]
             await parts.begin("cluster", members)
             self._say(f"node: {members.name}")
         await parts.begin("ingest", ingest)

@@ -1,4 +1,4 @@
-"""Several nodes on one journal: the texts of a workspace are in the memory of one, which searches them for all."""
+"""Several nodes on one journal: one searches the texts of a workspace for all, and the next node while that cannot."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from support.minilm import minilm_cache
 from support.nats import running_broker
 from support.nodes import client_of, owned_by, running_nodes
 
+from crew_journal.schemas.cluster.slots import first_two, slot_of
 from crew_journal.schemas.core.errors import InvalidQuery, NotFound
 from crew_journal.services.client import AsyncCrewJournal
+from crew_journal.services.cluster import routing
+from crew_journal.services.index.cache import HotCache
 from crew_journal.services.runtime.node import Runtime
 
 NAMES = ("a", "b")
+OF_B = tuple(w for w in map("w{}".format, range(100)) if first_two(slot_of(w), NAMES)[0] == "b")
 LINKED_S = 20.0
 TEXTS = (
     "the press of the bakery needs oil every morning",
@@ -90,10 +94,52 @@ async def test_a_search_through_the_wrong_node_is_the_owners_and_leaves_no_text_
     assert [await kept(client) for client in clients] == [1, 1]
 
 
+async def test_a_large_workspace_is_kept_by_the_next_node_too(
+    clients: tuple[AsyncCrewJournal, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing, "LARGE_TEXTS", len(TEXTS))
+    monkeypatch.setattr(routing, "NEXT_EVERY", 4)
+    for workspace, texts in ((OF_B[2], TEXTS), (OF_B[3], TEXTS[1:])):
+        entries = [{"entry_type": "run.completed", "summary": text, "workspace_id": workspace} for text in texts]
+        last = (await clients[0].append_batch(entries))[-1].seq
+        before = await kept(clients[0])
+        for client in clients:
+            for _ in range(4):
+                assert (await client.recall("oil", min_seq=last, workspace_id=workspace)).hits
+        assert await kept(clients[0]) == before + (texts is TEXTS)
+
+
+async def test_the_next_node_answers_while_the_owner_loads(
+    clients: tuple[AsyncCrewJournal, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace = OF_B[4]
+    entry = {"entry_type": "run.completed", "summary": "oil for the press", "workspace_id": workspace}
+    last = await clients[0].append(entry)
+    loads, begun = asyncio.Event(), 0
+    in_thread = HotCache.in_thread
+
+    async def slow_at_first(cache: HotCache, *given: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        if begun == 1:  # the owner's
+            await loads.wait()
+        return await in_thread(cache, *given)
+
+    monkeypatch.setattr(HotCache, "in_thread", slow_at_first)
+    before = [await kept(client) for client in clients]
+    for client in clients:
+        assert (await client.recall("oil", min_seq=last.seq, workspace_id=workspace)).hits
+    assert [await kept(client) for client in clients] == [before[0] + 1, before[1]]
+    loads.set()
+    async with asyncio.timeout(LINKED_S):
+        while await kept(clients[1]) == before[1]:  # noqa: ASYNC110  # a task of the node
+            await asyncio.sleep(0.05)
+
+
 async def test_an_answer_that_does_not_fit_into_a_message_is_made_where_it_was_asked_for(
     clients: tuple[AsyncCrewJournal, ...],
 ) -> None:
-    workspace = owned_by("b", NAMES, but=(owned_by("b", NAMES),))
+    workspace = OF_B[1]
     entries = [
         {
             "entry_type": "peer.escalation",

@@ -17,7 +17,7 @@ from typing import Any, Final
 from support.processes import COMMAND, Stack
 from support.running import running_node
 
-from crew_journal.schemas.cluster.slots import owner_of, slot_of
+from crew_journal.schemas.cluster.slots import first_two, slot_of
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.data_dir import make_private, subject_key
 from crew_journal.services.runtime.node import Runtime
@@ -48,7 +48,7 @@ def make_data_dirs(directory: Path, names: tuple[str, ...]) -> dict[str, Path]:
 def owned_by(name: str, names: tuple[str, ...], *, but: tuple[str, ...] = ()) -> str:
     """A workspace for which a node decides."""
     found = (f"w{n}" for n in range(10_000))
-    return next(w for w in found if owner_of(slot_of(w), names) == name and w not in but)
+    return next(w for w in found if first_two(slot_of(w), names)[0] == name and w not in but)
 
 
 def client_of(node: Runtime | NodeProcess, **given: Any) -> AsyncCrewJournal:

@@ -25,6 +25,9 @@ LOAD: Final = 0.6
 FOLDING: Final = 0.5
 """Largest share of a core, and of a node's memory, for what every node of a cell does alike: folding, and identities."""
 
+COPIES: Final = 2
+"""Nodes that have a large workspace in memory, of several nodes; all workspaces are taken to be large."""
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -118,8 +121,10 @@ def need(agents: int, work: Work, costs: Costs, *, node_cores: float, node_memor
     )
     cells = max(1, *(math.ceil(share) for share in full))
     by_cores = (service + embed) / (node_cores * LOAD - folding / cells)
-    by_memory = in_memory / (usable - identities / cells)
-    nodes = max(1, cells, math.ceil(max(by_cores, by_memory)))
+    free = usable - identities / cells
+    if max(cells, by_cores, in_memory / free) > 1:
+        in_memory *= COPIES
+    nodes = max(1, cells, math.ceil(max(by_cores, in_memory / free)))
     service += folding / cells * nodes  # every node of a cell folds all of it
     return Need(
         agents=agents,

@@ -59,7 +59,7 @@ class ChainSealed(ControlPayload):
 
     @model_validator(mode="after")
     def _has_a_leaf_for_each(self) -> ChainSealed:
-        if len(self.sealed_leaves()) != self.last_seq - self.first_seq + 1:
+        if len(self._data()) != HASH_BYTES * (self.last_seq - self.first_seq + 1):
             raise ValueError("leaves must hold 32 bytes for each sequence")
         if len(self.peaks) != self.last_seq.bit_count():
             raise ValueError("peaks must hold one root for each full subtree")
@@ -67,8 +67,11 @@ class ChainSealed(ControlPayload):
 
     def sealed_leaves(self) -> list[bytes]:
         """The leaves in order."""
-        data = base64.b64decode(self.leaves, validate=True)
+        data = self._data()
         return [data[at : at + HASH_BYTES] for at in range(0, len(data), HASH_BYTES)]
+
+    def _data(self) -> bytes:
+        return base64.b64decode(self.leaves, validate=True)
 
     def tree(self) -> Tree:
         """The tree up to ``last_seq``, to append to."""

@@ -130,6 +130,9 @@ def explicit_days(folded: str, language: DateLanguage) -> list[Days]:
 def days_asked(folded: str, own_day: int, language: DateLanguage) -> Days | None:
     """The past or future time that a question is about, if it names one date or distance in time.
 
+    A date without a year is the coming one if that lies at most ``SOON`` days ahead ("who is on duty on 3 December",
+    asked in November), else the latest past one.
+
     Weekdays and "today", "this week", "next month" do not count: they usually say when something recurs or is planned,
     not to which time the question refers.
     """
@@ -140,7 +143,7 @@ def days_asked(folded: str, own_day: int, language: DateLanguage) -> Days | None
         and "weekday" not in kind.pattern.groupindex
     )
     named = next(_read(folded[:MAX_TEXT], own_day, kinds, language, past=True), None)
-    return None if named is None else named.days
+    return None if named is None else named.upcoming or named.days
 
 
 SOON: Final = 31

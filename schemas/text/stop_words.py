@@ -65,8 +65,14 @@ def foreign_languages() -> tuple[ForeignLanguage, ...]:
     return tuple(
         ForeignLanguage(code, data["stemmer"], frozenset(data["words"].split()))
         for code, data in _data().items()
-        if code != "en"
+        if "stemmer" in data and code != "en"
     )
+
+
+@cache
+def function_characters() -> frozenset[str]:
+    """Chinese characters that are function words and hardly occur in other words: particles, pronouns, question words."""
+    return frozenset(_data()["zh"]["characters"])
 
 
 @cache

@@ -1,9 +1,10 @@
 """Gathers the memories that may go into a context, each with its salience: facts, entries, drawers, documents, the run.
 
-A context is asked for, so entries are recalled as in the mode ``search``. The best memories of each source, and all that
-are surely about the query, compete by their salience. The others take turns after them, of each source the best first:
-those that have something in common with the query, then the documents, then, if any entry has evidence, the entries that
-are nearest without any. Turns need no common scale of the sources, whose similarities mean different things.
+A context is asked for, so entries are recalled as in the mode ``search``; none for a prompt that asks nothing. The best
+memories of each source, and all that are surely about the query, compete by their salience. The others take turns after
+them, of each source the best first: those that have something in common with the query, then the documents, then, if any
+entry has evidence, the entries that are nearest without any. Turns need no common scale of the sources, whose
+similarities mean different things.
 
 Invariant: only what the token may read is gathered, and no document of an agent whose memory is off. The relevance of a
 recalled entry follows the order of the recall. No text is gathered twice.
@@ -40,8 +41,15 @@ from ...schemas.palace.events import MOST_IMPORTANCE
 from ...schemas.palace.tables import PALACE_IDENTITIES
 from ...schemas.prompt.assembler import LineForm, finding_of, one_line
 from ...schemas.recall.evidence import SURE, WEAK, confidence_word
-from ...schemas.recall.operations import COLLECTED_TOKENS, ENTRIES_ALONE, RecallAnswer, RecallHit, RecallRequest
-from ...schemas.recall.questions import collects
+from ...schemas.recall.operations import (
+    COLLECTED_TOKENS,
+    ENTRIES_ALONE,
+    INJECT,
+    RecallAnswer,
+    RecallHit,
+    RecallRequest,
+)
+from ...schemas.recall.questions import asks_nothing, collects
 from ...schemas.standing.operations import Standing, State
 from ...schemas.text.analyzer import Analyzer
 from ..desk import Caller
@@ -339,6 +347,7 @@ class Memories:
     async def _recalled(self, query: MemoryQuery) -> tuple[list[Said], RecallAnswer]:
         request = RecallRequest(
             query=query.query,
+            mode=INJECT if asks_nothing(query.query) else "search",
             kinds=ENTRIES_ALONE,
             k=RECALLED_LEAST,
             asked_at=format_ms(query.now_ms),

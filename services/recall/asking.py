@@ -31,7 +31,7 @@ from ...schemas.recall.turns import Question, question_of
 from ...schemas.text.analyzer import Analyzer, fold, pairs_of, tokens_of, with_named_months, without_marks, words_of
 from ...schemas.text.dates import days_asked
 from ...schemas.text.languages import date_language_of
-from ...schemas.text.stop_words import foreign_language
+from ...schemas.text.stop_words import foreign_language, function_characters
 from ...schemas.text.word_forms import PLAIN, Wording
 from ...schemas.text.word_pieces import pieces_of
 from ...schemas.text.word_rarity import background_frequency
@@ -55,6 +55,12 @@ class Word(NamedTuple):
 def keyed_words(tokens: list[str], analyzer: Analyzer) -> list[Word]:
     """Folded words with their term keys, in order."""
     return [Word(word, key or word) for word, key in zip(tokens, analyzer.keys_of(tokens), strict=True)]
+
+
+def _content_pairs(word: str) -> list[str]:
+    """``pairs_of`` a word without those that have a Chinese function word in them; all if there are no others."""
+    pairs = pairs_of(word)
+    return [pair for pair in pairs if function_characters().isdisjoint(pair)] or pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +205,7 @@ def query_of(
     written_as: dict[int, str] = {}
     for at in content:
         word, key = keyed[at]
-        pairs = pairs_of(word)
+        pairs = _content_pairs(word)
         terms += analyzer.keys_of(pairs) if pairs else [key]
         if not pairs:
             written_as.setdefault(key, written[at])

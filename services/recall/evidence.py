@@ -49,6 +49,7 @@ from ..kept import KeptValues, in_thread
 from .arms import LexicalResult
 from .asking import Query, Word, keyed_words
 from .calibration import Calibration
+from .recipes import knows_script
 from .search import JUDGED, Searched
 
 Floats = npt.NDArray[np.float64]
@@ -398,6 +399,8 @@ def figures_of(
         meaning = np.minimum(np.maximum(means, LOWEST_MEANING), HIGHEST_MEANING).tolist()
         if not only_turns and not np.isnan(distances[:count]).all():
             margin = _margins_of(index, result, calibration, distances, echoes, rivals)[:count]
+    if not knows_script(index.model, unspaced=query.unspaced):  # the rows for turns hardly weigh meaning
+        meaning = [value if turn else nan for value, turn in zip(meaning, turns, strict=True)]
     kind = None if only_turns else query.kind
     query_words = frozenset(query.tokens) if kind is not None else frozenset[str]()
     holds = [None if kind is None or text is None else holds_kind(kind, text, query_words) for text in texts]
@@ -580,8 +583,10 @@ class Evident(Protocol):
 
 
 def texts_as_rivals(query: Query, texts: Sequence[Evident], calibration: Calibration | None) -> Rivals | None:
-    """Texts of other kinds as rivals of entries and of each other; None if the model is not measured yet."""
+    """Texts of other kinds as rivals of entries and of each other; None if their cosines are not known to say anything."""
     if calibration is None or query.vector is None or not texts:
+        return None
+    if not knows_script(calibration.model, unspaced=query.unspaced):
         return None
     vectors = [text.vector for text in texts]
     cosines = [np.nan if vector is None else float(vector @ query.vector) for vector in vectors]

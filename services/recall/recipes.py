@@ -318,6 +318,11 @@ STATED_DENSE: Final = 0.75
 """Weight of the dense arm for a statement in z-score fusion."""
 
 
+def knows_script(model: str | None, *, unspaced: bool) -> bool:
+    """Whether an embedding model knows the script of a query, so that its cosines say anything."""
+    return not unspaced or (model is not None and model not in ENGLISH_MODELS)
+
+
 RECIPES: Final[dict[str, Recipe]] = {
     recipe.name: recipe for recipe in (RRF, ROBUST, CONVERSATIONAL, CONVERSATIONAL_STATIC, DENSE, LEXICAL)
 }

@@ -37,7 +37,7 @@ from .asking import Query
 from .conversational import SeenCandidates, conversation_shares, features_of, rule_shares, with_next_turns
 from .fusion import ranks_among, reciprocal_ranks, weighted_z, z_scores
 from .late import search_late
-from .recipes import ENGLISH_MODELS, Fusion, Recipe
+from .recipes import Fusion, Recipe, knows_script
 
 # Puts the latest of similar hits first, because the last statement counts.
 
@@ -155,7 +155,7 @@ def searched(
     If one arm has no input (no vector, only stop words), the other alone decides.
     """
     if recipe.rules is not None:
-        unread = query.unspaced and (index.model is None or index.model in ENGLISH_MODELS)
+        unread = not knows_script(index.model, unspaced=query.unspaced)
         recipe = recipe.for_query(query.told, len(query.terms), unread=unread, sums_up=query.sums_up)
     scoped = index.scoped(scope)
     depth = recipe.depth(k)

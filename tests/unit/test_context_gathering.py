@@ -140,6 +140,14 @@ async def test_what_has_no_evidence_fills_the_room_below_what_has_some(tmp_path:
     assert (nothing.memory, nothing.items) == ("", ()), "nothing has evidence, so nothing is near"
 
 
+async def test_a_prompt_that_asks_nothing_gets_no_entries(tmp_path: Path) -> None:
+    answer = said("answer", "Thanks to the harbour crane, all of today's boats are out", day=50)
+    made = await context_of(tmp_path, [*FILLER, answer], "Thanks, that's all for today", budget_tokens=400)
+    assert (made.memory, made.items) == ("", ())
+    asked = await context_of(tmp_path / "asks", [*FILLER, answer], "Which boats are out today?", budget_tokens=400)
+    assert asked.items[0].id == "answer"
+
+
 async def test_the_same_text_of_an_entry_and_a_drawer_appears_once(tmp_path: Path) -> None:
     text = "The harbour crane runs on hydraulic oil"
     messages = [*FILLER, said("answer", text), drawer("same", f"User: {text}.")]

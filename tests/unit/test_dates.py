@@ -198,6 +198,12 @@ def test_what_held_in_a_month_is_asked_of_the_past_one() -> None:
     )
 
 
+def test_what_holds_on_a_date_of_the_coming_weeks_is_asked_of_the_coming_one() -> None:
+    english, asked = LANGUAGES["en"], span("2026-11-29").first
+    assert days_asked(fold("When does Tilda swim on 11 December?"), asked, english) == span("2026-12-11")
+    assert days_asked(fold("When did Tilda swim on 11 January?"), asked, english) == span("2026-01-11")
+
+
 @given(st.text(max_size=200), st.integers(-800_000, 3_000_000), st.sampled_from(sorted(LANGUAGES)))
 def test_the_periods_of_any_question_run_forward(text: str, own_day: int, code: str) -> None:
     for days in periods_asked(fold(text), own_day, LANGUAGES[code]):

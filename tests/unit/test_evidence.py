@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.recall import ANALYZER, index_of, recorded
+from support.recall import ANALYZER, MODEL, index_of, recorded, vector_fact
 
 from crew_journal.schemas.core.ports import ViewReader
 from crew_journal.schemas.recall.evidence import JudgedHit, evidence_rows, judge_hits, rows_for
 from crew_journal.services.index.scope import RecallScope, ScopeKind
+from crew_journal.services.recall import recipes
 from crew_journal.services.recall.asking import query_of
 from crew_journal.services.recall.evidence import figures_of, judged, kept_floors, names_in
 from crew_journal.services.recall.recipes import RECIPES
@@ -78,6 +79,27 @@ def test_inject_is_silent_where_one_word_of_many_meets_and_search_is_not():
 )
 def test_a_question_with_one_misspelt_rare_word_gets_its_hit_in_inject(text):
     assert reasons_of(asked(text, "inject"))[0].startswith("same words: ")
+
+
+@pytest.mark.parametrize(("knows", "texts_in_prompt"), [(True, 1), (False, 0)])
+def test_cosines_of_a_script_that_the_model_does_not_know_bring_nothing_into_a_prompt(
+    monkeypatch, knows, texts_in_prompt
+):
+    monkeypatch.setattr(recipes, "ENGLISH_MODELS", frozenset() if knows else frozenset({MODEL}))
+    notes = [recorded(n, f"第{n}号柜子里有工具", entry_type="memory.remembered") for n in range(1, 41)]
+    facts = [vector_fact(note, (1.0, 0.0) if note.seq == 1 else (0.1, 1.0)) for note in notes]
+    index = index_of(notes, facts)
+    query = query_of("帮忙写首秋天诗歌", ANALYZER, np.array([1.0, 0.0], np.float32), None, None)
+    found = searched(index, EVERYTHING, query, RECIPES["robust"], 5)
+    records = [as_record(notes[hit.doc]) for hit in found.hits]
+    kept = judged(index, query, found, records, [None] * len(records), None, None, "inject").kept
+    assert len(kept) == texts_in_prompt
+
+
+def test_pairs_of_characters_with_a_function_word_say_nothing_about_a_text():
+    query = query_of("医保卡是谁的？", ANALYZER, None, None, None)
+    assert list(query.terms) == ANALYZER.keys_of(["医保", "保卡"])
+    assert query_of("什么？", ANALYZER, None, None, None).terms == ANALYZER.keys_of(["什么"])
 
 
 def test_a_floor_of_the_workspace_leaves_out_more_or_less():

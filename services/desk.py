@@ -6,8 +6,8 @@ only what depends on its arguments.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, TypeVar
@@ -213,11 +213,29 @@ class Desk:
             then = {name: value for name, value in raw.items() if name not in (field, "min_seq")}
             if self._require_journal is not None:
                 self._require_journal(caller.workspace_id, field)
-            if min_seq := getattr(request, "min_seq", None):
-                await self._views.wait_for(min_seq, self._wait_s)
-            async with self.past(moment, field) as past:
+            async with self.at(moment, field, getattr(request, "min_seq", None)) as past:
                 return await past.desk.run(operation, caller.principal, then)
         return await self._answer(operation, caller, request)
+
+    @asynccontextmanager
+    async def at(self, moment: str, field: str, min_seq: int | None) -> AsyncIterator[Moment]:
+        """What answers as of a sequence or a time, once all views have passed ``min_seq``.
+
+        Args:
+            moment: The sequence or the time.
+            field: The name of its field, for errors.
+            min_seq: A sequence, so that a moment right after a write can be named; None to wait for none.
+
+        Raises:
+            InvalidQuery: If the journal does not have the moment.
+            ViewsBehind: If the views do not pass ``min_seq`` in time.
+        """
+        if self.past is None:
+            raise LookupError("this desk has no past views")
+        if min_seq:
+            await self._views.wait_for(min_seq, self._wait_s)
+        async with self.past(moment, field) as past:
+            yield past
 
     async def _answer(self, operation: Operation[Q, A], caller: Caller, request: Q) -> A:
         if operation.views and (min_seq := getattr(request, "min_seq", None)):

@@ -46,6 +46,10 @@ CUT: Final = "cut"
 _OF_COMPLETENESS: Final = frozenset((MISSING, CUT))
 
 
+_Wanted = dict[int, list[tuple[str, int, Checkpoint]]]
+"""Size → the checkpoints of this size: anchor, position in it (0 for the last one), checkpoint."""
+
+
 class ChainBreak(NamedTuple):
     """One thing that is wrong: at a sequence, or None for an anchor outside the stream."""
 
@@ -174,6 +178,8 @@ class ChainCheck:
         self._explained: set[int] = set()
         self._resumed: list[tuple[int, int]] = []  # (sequence, last sequence of before) of restores and accepted losses
         self._ledger = _PriorityLedger()
+        self._agreeing: dict[str, list[tuple[int, int]]] = {}  # anchor → position and size of checkpoints
+        self._disagreeing: list[tuple[str, str, int, int, str]] = []  # kind, anchor, position, size, text
         self._report = ChainReport()
 
     def take(self, seq: int, subject: str, headers: Mapping[str, str] | None, body: bytes) -> None:
@@ -229,7 +235,7 @@ class ChainCheck:
     def _compare_seals(self) -> list[bytes]:
         """Check seals and anchors against the tree, and messages against the seals; returns the sealed leaves."""
         report, sealed, tree = self._report, list[bytes](), Tree()
-        wanted: dict[int, list[tuple[str, int, Checkpoint]]] = {}
+        wanted: _Wanted = {}
         for name, position, checkpoint in self._anchored():
             wanted.setdefault(checkpoint.size, []).append((name, position, checkpoint))
         for seq, seal in self._seals:
@@ -264,28 +270,38 @@ class ChainCheck:
                 except ValueError as error:
                     self._report.add(UNSIGNED, None, f"{anchor.name}: {error}")
 
-    def _grow(
-        self, tree: Tree, sealed: list[bytes], leaf: bytes, wanted: dict[int, list[tuple[str, int, Checkpoint]]]
-    ) -> None:
+    def _grow(self, tree: Tree, sealed: list[bytes], leaf: bytes, wanted: _Wanted) -> None:
         tree.add(leaf)
         sealed.append(leaf)
         for name, position, checkpoint in wanted.pop(tree.size, ()):
             if checkpoint.root == tree.root():
                 self._report.anchors[name] += 1
-            elif position == 0 or not self._is_of_before(checkpoint.size):
+                self._agreeing.setdefault(name, []).append((position, checkpoint.size))
+            else:
                 text = f"{name} has another root for the first {tree.size} messages: the journal was changed or forked"
-                self._report.add(FORK, None, text)
+                self._disagreeing.append((FORK, name, position, checkpoint.size, text))
 
-    def _is_of_before(self, size: int) -> bool:
-        """Whether a restored backup or an accepted loss explains a checkpoint that this stream does not have."""
-        return any(last_seq < size for _, last_seq in self._resumed)
-
-    def _compare_beyond(self, size: int, wanted: Mapping[int, Sequence[tuple[str, int, Checkpoint]]]) -> None:
+    def _compare_beyond(self, size: int, wanted: _Wanted) -> None:
         for checkpoints in wanted.values():
             for name, position, checkpoint in checkpoints:
-                if position == 0 or not self._is_of_before(checkpoint.size):
-                    text = f"{name} was written when {checkpoint.size} messages were sealed; the journal has {size}"
-                    self._report.add(CUT, None, f"{text}: its end was cut, or it is an older copy")
+                text = f"{name} was written when {checkpoint.size} messages were sealed; the journal has {size}"
+                text = f"{text}: its end was cut, or it is an older copy"
+                self._disagreeing.append((CUT, name, position, checkpoint.size, text))
+        for kind, name, position, checkpoint_size, text in self._disagreeing:
+            if position == 0 or not self._is_of_before(name, position, checkpoint_size):
+                self._report.add(kind, None, text)
+
+    def _is_of_before(self, name: str, position: int, size: int) -> bool:
+        """Whether a restored backup or an accepted loss explains a checkpoint that this stream does not have.
+
+        Its record comes after the last sequence of before. So a checkpoint that covers the record was written after it, and
+        a later one of the same anchor is not of before.
+        """
+        agreeing = self._agreeing.get(name, ())
+        return any(
+            last_seq < size and not any(earlier < position and covered >= seq for earlier, covered in agreeing)
+            for seq, last_seq in self._resumed
+        )
 
     def _compare_messages(self, sealed: Sequence[bytes]) -> None:
         report = self._report

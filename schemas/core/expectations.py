@@ -60,7 +60,8 @@ class Expectation(BaseModel):
         return self
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
+    """The words of a text as they are compared: without case, with one blank between two."""
     return " ".join(text.casefold().split())
 
 
@@ -71,18 +72,18 @@ def unmet(expectation: Expectation, hits: Sequence[str]) -> tuple[str, ...]:
         expectation: What is expected.
         hits: Of each hit, its text and its key.
     """
-    texts = [_folded(hit) for hit in hits]
+    texts = [folded(hit) for hit in hits]
     if expectation.must_be_silent and texts:
         return (f"must be silent, but there are {len(texts)} hits",)
     missing = [
         f"no hit contains {words!r}"
         for words in expectation.must_contain
-        if not any(_folded(words) in text for text in texts)
+        if not any(folded(words) in text for text in texts)
     ]
     present = [
         f"hit {rank} contains {words!r}"
         for words in expectation.must_not_contain
         for rank, text in enumerate(texts, 1)
-        if _folded(words) in text
+        if folded(words) in text
     ]
     return (*missing, *present)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Protocol
@@ -14,12 +15,17 @@ from typing import Final, Protocol
 import structlog
 
 from ...schemas.chain.check import Anchor
+from ...schemas.chain.checkpoint import ORIGIN
+from ...schemas.core.errors import Unavailable
 
 ANCHOR_FILE: Final = "checkpoints.txt"
 """Name of the anchor that every node keeps in its data directory."""
 _KEY_PURPOSE: Final = b"crew-journal checkpoint key"
 _NOTE_LINES: Final = 5
 """Lines of a note with one signature: origin, size, root, a blank line, the signature."""
+_SIGNATURE_CHARS: Final = len(f"\N{EM DASH} {ORIGIN} \n") + 92
+"""Characters of its last line: key id and signature have 68 bytes, 92 characters of base64."""
+_NOTE_BEGIN: Final = re.compile(rf"^(?={re.escape(ORIGIN)}$)", re.MULTILINE)
 _log = structlog.get_logger(__name__)
 
 
@@ -44,7 +50,7 @@ class AnchorPlace(Protocol):
         ...
 
     def read(self) -> Anchor:
-        """All checkpoints it holds; blocking. Raises ``OSError`` if it cannot be read."""
+        """All checkpoints it holds; blocking. Raises ``Unavailable`` if it cannot be read."""
         ...
 
 
@@ -61,26 +67,40 @@ class AnchorFile:
         self.name = name or str(path)
 
     def write(self, note: str) -> None:
-        """Append a signed checkpoint."""
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(note)
+        """Append a signed checkpoint, on a line of its own: a full disk may have cut the last one."""
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "ab") as file:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                file.write(b"\n")
+            file.write(note.encode())
             file.flush()
             os.fsync(file.fileno())
 
     def read(self) -> Anchor:
-        """The checkpoints in the file; a last one that was not written whole is left out."""
+        """The checkpoints in the file; those that were not written whole are left out.
+
+        Raises:
+            Unavailable: If the file cannot be read.
+        """
         try:
-            lines = self._path.read_text("utf-8").splitlines(keepends=True)
+            text = self._path.read_text("utf-8", errors="replace")
         except FileNotFoundError:
             return Anchor(self.name, ())
-        whole = len(lines) - len(lines) % _NOTE_LINES
-        return Anchor(self.name, tuple(_notes(lines[:whole])))
+        except OSError as error:
+            raise Unavailable(
+                f"the anchor {self.name} cannot be read: {error.strerror or type(error).__name__}",
+                hint="make it readable, or leave it out of CREW_JOURNAL_ANCHORS",
+            ) from error
+        return Anchor(self.name, tuple(_notes(text)))
 
 
-def _notes(lines: list[str]) -> Iterator[str]:
-    for at in range(0, len(lines), _NOTE_LINES):
-        yield "".join(lines[at : at + _NOTE_LINES])
+def _notes(text: str) -> Iterator[str]:
+    """The notes of a text that have all their lines."""
+    for part in re.split(_NOTE_BEGIN, text):
+        lines = part.splitlines(keepends=True)[:_NOTE_LINES]
+        if len(lines) == _NOTE_LINES and lines[0] == f"{ORIGIN}\n" and len(lines[-1]) >= _SIGNATURE_CHARS:
+            yield "".join(lines)
 
 
 def anchor_places(data_dir: Path, further: Iterable[Path]) -> tuple[AnchorPlace, ...]:

@@ -53,7 +53,8 @@ PAGE_SEQUENCES: Final = 1_000
 PAGE_BYTES: Final = 2 * 1024 * 1024
 """Bytes of messages from which an answer ends."""
 _SEALS: Final = f"""SELECT payload FROM {ENTRIES} WHERE workspace_id = '{SYSTEM_WORKSPACE}' AND control
-    AND entry_type = '{ChainSealed.ENTRY_TYPE}' AND CAST(payload->>'last_seq' AS BIGINT) >= ? ORDER BY seq LIMIT ?"""
+    AND entry_type = '{ChainSealed.ENTRY_TYPE}' AND CAST(payload->>'last_seq' AS BIGINT) >= ?
+    AND CAST(payload->>'first_seq' AS BIGINT) <= ? ORDER BY seq"""
 _SEALED_TO: Final = f"""SELECT max(CAST(payload->>'last_seq' AS BIGINT)) FROM {ENTRIES} WHERE control
     AND workspace_id = '{SYSTEM_WORKSPACE}' AND entry_type = '{ChainSealed.ENTRY_TYPE}'"""
 _WRITTEN: Final = f"SELECT write_id FROM {VERSIONS} WHERE workspace_id = ? AND list_contains(?, write_id)"
@@ -93,7 +94,7 @@ class PortableLog:
         if first_seq == 1:
             lines.append(head_line(caller.workspace_id, self._sealer.public_key, min(size, last_seq), last_seq))
         end = min(last_seq, first_seq + PAGE_SEQUENCES - 1)
-        seals = await asyncio.to_thread(self._seals, first_seq)
+        seals = await asyncio.to_thread(self._seals, first_seq, end)
         writing = _Lines(caller.workspace_id, first_seq, seals, lines)
         async with aclosing(self._read(first_seq, end)) as stream:  # type: ignore[type-var]  # it is a generator
             async for messages in stream:
@@ -111,8 +112,8 @@ class PortableLog:
     def _sealed_to(self) -> int:
         return int(self._node.views.rows(_SEALED_TO, [])[0][0] or 0)
 
-    def _seals(self, first_seq: int) -> list[ChainSealed]:
-        rows = self._node.views.rows(_SEALS, [first_seq, PAGE_SEQUENCES])
+    def _seals(self, first_seq: int, last_seq: int) -> list[ChainSealed]:
+        rows = self._node.views.rows(_SEALS, [first_seq, last_seq])
         return [ChainSealed.model_validate_json(payload) for (payload,) in rows]
 
     async def take_over(self, caller: Caller, request: ImportLogRequest) -> ImportLogAnswer:

@@ -42,6 +42,8 @@ ARRIVED_AT_MOST: Final = 4_000
 _SEALS: Final = f"{Family.CONTROL.value}.{SYSTEM_WORKSPACE}.{ChainSealed.ENTRY_TYPE}"
 _LAST: Final = f"""SELECT payload FROM {ENTRIES} WHERE workspace_id = '{SYSTEM_WORKSPACE}' AND control AND entry_type = ?
     ORDER BY seq DESC LIMIT 1"""
+_RESUMED: Final = f"""SELECT seq FROM {ENTRIES} WHERE workspace_id = '{SYSTEM_WORKSPACE}' AND control AND seq > ?
+    AND entry_type IN ('{JournalRestored.ENTRY_TYPE}', '{LossAccepted.ENTRY_TYPE}') LIMIT 1"""
 _log = structlog.get_logger(__name__)
 
 
@@ -205,7 +207,7 @@ class Sealer(Part):
         self._tree = last.tree() if last is not None else Tree()
         self._leaves = Leaves(salted=last is not None and last.salted)
         self._pending, self._has_work = [], False
-        await asyncio.to_thread(self._refuse_fork)
+        await asyncio.to_thread(self._refuse_fork, 0 if last is None else last.first_seq - 1)
         await self._read_to(head)
         if self._has_work:
             self._due = time.monotonic() + self._seal_s
@@ -214,8 +216,11 @@ class Sealer(Part):
         rows = self._node.views.rows(_LAST, [ChainSealed.ENTRY_TYPE])
         return ChainSealed.model_validate_json(rows[0][0]) if rows else None
 
-    def _refuse_fork(self) -> None:
+    def _refuse_fork(self, sealed_before: int) -> None:
         """Do not sign a second tree beside the one of the node's own anchor.
+
+        Args:
+            sealed_before: Last sequence of the seal before the last one: what it covers is in the anchor.
 
         Raises:
             CrewJournalError: If the anchor knows more messages than the journal has sealed, and neither a restored
@@ -230,8 +235,7 @@ class Sealer(Part):
             return
         if anchored.size <= self._tree.size:
             return
-        explained = any(self._node.views.rows(_LAST, [kind.ENTRY_TYPE]) for kind in (JournalRestored, LossAccepted))
-        if not explained:
+        if not self._node.views.rows(_RESUMED, [sealed_before]):
             raise CrewJournalError(
                 f"{self._anchors[0].name} was written when {anchored.size} messages were sealed; the journal has "
                 f"{self._tree.size}: nothing is signed",

@@ -18,17 +18,20 @@ from ...schemas.chain.operations import (
     VerifyChainAnswer,
     VerifyChainRequest,
 )
-from ...schemas.chain.tree import inclusion_path, leaf_data
-from ...schemas.core.errors import NotFound, Unavailable
+from ...schemas.chain.tree import inclusion_path, leaf_data, leaf_hash
+from ...schemas.core.errors import NotFound, Unavailable, VerificationFailed
 from ...schemas.core.ids import SYSTEM_WORKSPACE
 from ...schemas.entries.tables import ENTRIES
 from ..desk import Caller
+from ..entries.rows import ARCHIVE_SOURCE
 from ..node import Answers, Node
 from .sealer import Sealer, StreamReader
 
 _SEALS_TO: Final = f"""SELECT payload FROM {ENTRIES} WHERE workspace_id = '{SYSTEM_WORKSPACE}' AND control AND entry_type = ?
     ORDER BY seq"""
-_PLACE: Final = f"SELECT seq FROM {ENTRIES} WHERE workspace_id = ? AND id = ?"
+_PLACE: Final = f"SELECT seq FROM {ARCHIVE_SOURCE} WHERE workspace_id = ? AND id = ?"
+
+_CHECK: Final = "crew-journal verify --chain"
 
 
 class ChainProofs:
@@ -64,6 +67,7 @@ class ChainProofs:
 
         Raises:
             NotFound: If there is no such entry, or it is from before the log.
+            VerificationFailed: If its message is missing, or is not the one that was sealed.
             Unavailable: If it is not sealed yet.
         """
         workspace_id = caller.workspace_id
@@ -74,21 +78,25 @@ class ChainProofs:
         return await self._proof(request.entry_id, seq)
 
     async def _proof(self, entry_id: str, seq: int) -> ProveEntryAnswer:
-        data = None
-        async for messages in self.read(seq, seq):
-            for message in messages:
-                data = leaf_data(message.subject, message.headers, message.data)
+        read = [message async for messages in self.read(seq, seq) for message in messages]
+        if not read:
+            raise VerificationFailed(f"the message of {entry_id} at {seq} is missing", hint=_CHECK)
+        data = leaf_data(read[0].subject, read[0].headers, read[0].data)
         if data is None:
             raise NotFound(f"the message of {entry_id} has no salt: it is from before the log", field="entry_id")
         seals = await asyncio.to_thread(self._seals)
-        if not seals or seals[-1].last_seq < seq:
+        if all(seal.last_seq < seq for seal in seals):
             await self.sealer.seal_now()
             seals = await asyncio.to_thread(self._seals)
-        if not seals or seals[-1].last_seq < seq:
+        if all(seal.last_seq < seq for seal in seals):
             raise Unavailable(f"the entry {entry_id} is not sealed yet", hint="ask again in 10 s")
-        leaves = [leaf for seal in seals for leaf in seal.sealed_leaves()]
+        leaves = list[bytes]()
+        for seal in seals:  # two nodes may have sealed the same sequences
+            leaves += seal.sealed_leaves()[max(0, len(leaves) - seal.first_seq + 1) :]
+        if leaves[seq - 1 : seq] != [leaf_hash(data)]:
+            raise VerificationFailed(f"the message of {entry_id} at {seq} is not the one that was sealed", hint=_CHECK)
         path = await asyncio.to_thread(inclusion_path, leaves, seq - 1)
-        note, public = seals[-1].checkpoint, self.sealer.public_key
+        note, public = max(seals, key=lambda seal: seal.last_seq).checkpoint, self.sealer.public_key
         return ProveEntryAnswer(
             entry_id=entry_id,
             seq=seq,

@@ -24,7 +24,7 @@ from ..client.project import untrust as untrust_place
 from ..printable import safe, span_of
 from .commands import Argument, CommandGroup, Option
 from .connection import client, sync_client, target
-from .options import Fields, Json, Where, complete_role
+from .options import AsOf, Fields, Json, Where, complete_role, past_or_now
 from .output import plain, print_pairs, say, show
 from .printers import minute, print_fields, print_registered
 
@@ -41,13 +41,20 @@ accounts = CommandGroup(help="People who sign in to the pages by name, and their
 @workspaces.command("settings")
 def workspace_settings(
     fields: Annotated[dict[str, Any], Fields(CONFIGURE_WORKSPACE)],
+    as_of: AsOf = None,
+    *,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """Show the settings of a workspace, or change those that are given."""
     scope = {"workspace_id": fields.pop("workspace_id", None)}
+    if fields and as_of is not None:
+        raise click.BadParameter("shows settings, and goes with no option that changes one", param_hint="--as-of")
     with client(where) as journal:
-        answer = journal.configure_workspace(**fields, **scope) if fields else journal.workspace_settings(**scope)
+        if fields:
+            answer = journal.configure_workspace(**fields, **scope)
+        else:
+            answer = journal.workspace_settings(as_of=past_or_now(as_of), **scope)
     show(answer, json_output, print_fields)
 
 

@@ -22,7 +22,7 @@ from ...schemas.core.errors import InvalidQuery, NotFound, Unavailable
 from ..printable import moment_of, safe
 from .commands import Argument, Option
 from .connection import client
-from .options import Json, MinSeq, Where, Workspace, json_object, json_value
+from .options import AsOf, Json, MinSeq, Where, Workspace, json_object, json_value, past_or_now
 from .output import (
     Progress,
     counted,
@@ -102,12 +102,13 @@ def list_entries(
     archive: Annotated[bool, Option("--archive", help="Include archived entries.")] = False,
     every: Annotated[bool, Option("--all", help="Print every page; with --json one entry per line.")] = False,
     min_seq: MinSeq = None,
+    as_of: AsOf = None,
     workspace: Workspace = None,
     where: Where,
     json_output: Json = False,
 ) -> None:
     """List entries, newest first. Filters are joined by AND; a repeated one means any of its values."""
-    fields = {**filters.given(), "min_seq": min_seq, "workspace_id": workspace}
+    fields = {**filters.given(), "min_seq": min_seq, "as_of": past_or_now(as_of), "workspace_id": workspace}
     if archive:
         fields["include_archive"] = True
     with client(where) as journal:
@@ -134,6 +135,7 @@ def get(
     entry_id: Annotated[str, Argument(metavar="ID", help="The entry.")],
     *,
     min_seq: MinSeq = None,
+    as_of: AsOf = None,
     workspace: Workspace = None,
     where: Where,
     json_output: Json = False,
@@ -141,7 +143,7 @@ def get(
     """Show one entry with all its fields, and whether it still counts (standing)."""
     with client(where) as journal:
         try:
-            entry = journal.get(entry_id, min_seq=min_seq, workspace_id=workspace)
+            entry = journal.get(entry_id, min_seq=min_seq, as_of=past_or_now(as_of), workspace_id=workspace)
         except NotFound as error:
             error.hint = f"{error.hint}; `crew-journal recall` and `crew-journal list` show ids"
             raise

@@ -377,7 +377,9 @@ def _verify_chain(report: Mapping[str, Any], *, json_output: bool) -> None:
     print(f"{'public key':<13}{report['public_key']}")
     print(f"{'root':<13}{report['root']}")
     for name, agreeing in report["anchors"].items():
-        print(f"{'anchor':<13}{safe(name)}: {counted(agreeing, 'checkpoint')} of {report['seals']:,} agree")
+        print(
+            f"{'anchor':<13}{safe(name)}: {counted(agreeing, 'checkpoint')} agree; {counted(report['seals'], 'seal')}"
+        )
     if report["unsalted"]:
         print(f"{'not covered':<13}{counted(report['unsalted'], 'message')} from before the log")
     if report["explained"]:

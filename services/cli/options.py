@@ -98,6 +98,10 @@ Embedder = Annotated[
     str | None,
     Option("--embedder", envvar="CREW_JOURNAL_EMBEDDER", help="auto, openai, ollama, minilm or none. [default: auto]"),
 ]
+AsOf = Annotated[
+    str | None,
+    Option("--as-of", metavar="SEQ|TIME", help="As of this sequence or time: from the journal up to there."),
+]
 MinSeq = Annotated[
     int | None, Option("--min-seq", min=0, help="Wait until the views have passed this sequence: read your own writes.")
 ]
@@ -252,6 +256,11 @@ class Fields:
             for name in self.names
             if given[name] not in (None, ()) and (given[name] is not False or _is_switch(self.operation, name))
         }
+
+
+def past_or_now(as_of: str | None) -> str | None:
+    """The value of ``--as-of`` as an operation takes it; None for now."""
+    return None if as_of is None else past_moment_of(as_of)
 
 
 def _sent(operation: Operation[Any, Any], name: str, value: Any) -> Any:

@@ -731,10 +731,7 @@ def _erasures(answer: Mapping[str, Any]) -> None:
 def _lineage(answer: Mapping[str, Any]) -> None:
     for heading, steps in (("made of", answer["made_of"]), ("made from it", answer["made_from_it"])):
         print(f"{heading}:" if steps else f"{heading}: nothing")
-        for step in steps:
-            shown = "  " * step["depth"] + (step["name"] or f"message {step['seq']}")
-            known = (step["what"], step["author"], step["ts"], "root" if step["root"] else None)
-            print(safe(" ".join((f"{shown}  {step['how']} of {step['of']}", *filter(None, known)))))
+        _steps(steps)
     print_pairs(
         [
             ("authors", ", ".join(answer["authors"])),
@@ -742,6 +739,19 @@ def _lineage(answer: Mapping[str, Any]) -> None:
             ("prompts", answer["prompts"]),
         ]
     )
+
+
+def _steps(steps: Sequence[Mapping[str, Any]]) -> None:
+    """A line for each message and what it is of; a message often names another in several fields."""
+    hows: dict[tuple[Any, ...], list[str]] = {}
+    for step in steps:
+        hows.setdefault((step["name"], step["seq"], step["of"]), []).append(step["how"])
+    for step in steps:
+        if (ways := hows.pop((step["name"], step["seq"], step["of"]), None)) is None:
+            continue  # printed with the first field
+        shown = "  " * step["depth"] + (step["name"] or f"message {step['seq']}")
+        known = (step["what"], step["author"], step["ts"], "root" if step["root"] else None)
+        print(safe(" ".join((f"{shown}  {', '.join(ways)} of {step['of']}", *filter(None, known)))))
 
 
 def _why(answer: Mapping[str, Any]) -> None:
@@ -773,10 +783,7 @@ def _why(answer: Mapping[str, Any]) -> None:
         print_pairs([("priority", answer["live_priority"])])
         if (standing := answer["standing"]) is not None:
             print_pairs([("standing", standing["state"])])
-    for step in answer["made_of"]:
-        known = (step["what"], step["author"], step["ts"], "root" if step["root"] else None)
-        line = f"{'  ' * step['depth']}{step['name']}  {step['how']} of {step['of']}"
-        print(safe(" ".join((line, *filter(None, known)))))
+    _steps(answer["made_of"])
     for decision in answer["decisions"]:
         print(safe(f"decided {decision['ts']}  {decision['what']} by {decision['author']}: {decision['summary']}"))
     for relation in answer["relations"]:
@@ -875,6 +882,15 @@ def _replay(answer: Mapping[str, Any]) -> None:
         say(f"{counted(answer['left_out'], 'message')} left out")
     if answer["changed"]:
         say(f"mean overlap {answer['overlap']:.3f}")
+
+
+def _proof(answer: Mapping[str, Any]) -> None:
+    """The parts of a proof; path and checkpoint line by line, as a verifier takes them."""
+    of_lines = {"path": answer["path"], "checkpoint": answer["checkpoint"].splitlines()}
+    print_pairs((name, value) for name, value in answer.items() if name not in of_lines)
+    for name, lines in of_lines.items():
+        print(f"{name}:")
+        print(safe("\n".join(lines), keep="\n"))
 
 
 def _who_saw(answer: Mapping[str, Any]) -> None:
@@ -1089,6 +1105,7 @@ PRINTERS: Final[Mapping[str, Printer]] = {
     "diff": _diff,
     "bisect": _bisect,
     "replay": _replay,
+    "prove_entry": _proof,
     "revoke_token": lambda it: say(f"token {safe(it['token_id'])} is revoked"),
     "nudges": _nudges,
     "workspaces": _workspaces,

@@ -190,10 +190,17 @@ def _failed(error: Exception, arguments: Sequence[str], as_json: bool) -> int:
     return error.exit_code
 
 
+_NEAR: Final = 0.7
+"""Least similarity (``difflib``) of an option that is suggested in the place of an unknown one."""
+
+
 def _misused(error: click.ClickException, arguments: Sequence[str], as_json: bool) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         print(error.format_message())
     else:
+        if isinstance(error, click.NoSuchOption):  # click also suggests --json for --as-of
+            near = difflib.get_close_matches(error.option_name, error.possibilities or (), cutoff=_NEAR)
+            error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
         report_error(InvalidQuery(error.format_message(), hint=_instead(error, arguments)), as_json=as_json)
     return InvalidQuery.exit_code
 

@@ -125,13 +125,15 @@ class AsyncCrewJournal(AsyncOperations):
         cursor: str | None = None,
         after_seq: int | None = None,
         min_seq: int | None = None,
+        as_of: str | int | None = None,
         workspace_id: str | None = None,
         include_archive: bool | None = None,
         **filters: object,
     ) -> EntriesAnswer:
         """One page, newest first, without archived entries unless ``include_archive``.
 
-        With ``after_seq``: the entries after this sequence, in the order of the journal.
+        With ``after_seq``: the entries after this sequence, in the order of the journal. With ``as_of``: as of this sequence
+        or RFC 3339 time.
 
         ``filters`` are the query parameters of GET /v1/journal.
         """
@@ -141,6 +143,7 @@ class AsyncCrewJournal(AsyncOperations):
             "cursor": cursor,
             "after_seq": after_seq,
             "min_seq": min_seq,
+            "as_of": as_of,
             "workspace_id": workspace_id,
             "include_archive": include_archive,
         }
@@ -151,12 +154,14 @@ class AsyncCrewJournal(AsyncOperations):
         /,
         *,
         min_seq: int | None = None,
+        as_of: str | int | None = None,
         workspace_id: str | None = None,
         include_archive: bool | None = None,
         **filters: object,
     ) -> CountAnswer:
         """The number of entries that pass the filters; archived entries only with ``include_archive``."""
-        given = {**filters, "min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive}
+        own = {"min_seq": min_seq, "as_of": as_of, "workspace_id": workspace_id, "include_archive": include_archive}
+        given = {**filters, **own}
         return await self._ask(HttpRequest("GET", "/v1/journal/count", params_of(given)), CountAnswer)
 
     async def get(
@@ -164,6 +169,7 @@ class AsyncCrewJournal(AsyncOperations):
         entry_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | int | None = None,
         workspace_id: str | None = None,
         include_archive: bool | None = None,
     ) -> EntryRecord:
@@ -172,14 +178,15 @@ class AsyncCrewJournal(AsyncOperations):
         Raises:
             NotFound: If there is no such entry, or the token may not see it.
         """
-        params = params_of({"min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive})
-        return await self._ask(HttpRequest("GET", f"{entry_path(entry_id)}/entry", params), EntryAnswer)
+        own = {"min_seq": min_seq, "as_of": as_of, "workspace_id": workspace_id, "include_archive": include_archive}
+        return await self._ask(HttpRequest("GET", f"{entry_path(entry_id)}/entry", params_of(own)), EntryAnswer)
 
     async def entries(
         self,
         *,
         after_seq: int | None = None,
         min_seq: int | None = None,
+        as_of: str | int | None = None,
         workspace_id: str | None = None,
         include_archive: bool | None = None,
         **filters: object,
@@ -195,6 +202,7 @@ class AsyncCrewJournal(AsyncOperations):
                 cursor=cursor,
                 after_seq=after_seq,
                 min_seq=min_seq,
+                as_of=as_of,
                 workspace_id=workspace_id,
                 include_archive=include_archive,
                 **filters,

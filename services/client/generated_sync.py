@@ -124,13 +124,15 @@ class CrewJournal(Operations):
         cursor: str | None = None,
         after_seq: int | None = None,
         min_seq: int | None = None,
+        as_of: str | int | None = None,
         workspace_id: str | None = None,
         include_archive: bool | None = None,
         **filters: object,
     ) -> EntriesAnswer:
         """One page, newest first, without archived entries unless ``include_archive``.
 
-        With ``after_seq``: the entries after this sequence, in the order of the journal.
+        With ``after_seq``: the entries after this sequence, in the order of the journal. With ``as_of``: as of this sequence
+        or RFC 3339 time.
 
         ``filters`` are the query parameters of GET /v1/journal.
         """
@@ -140,6 +142,7 @@ class CrewJournal(Operations):
             "cursor": cursor,
             "after_seq": after_seq,
             "min_seq": min_seq,
+            "as_of": as_of,
             "workspace_id": workspace_id,
             "include_archive": include_archive,
         }
@@ -150,12 +153,14 @@ class CrewJournal(Operations):
         /,
         *,
         min_seq: int | None = None,
+        as_of: str | int | None = None,
         workspace_id: str | None = None,
         include_archive: bool | None = None,
         **filters: object,
     ) -> CountAnswer:
         """The number of entries that pass the filters; archived entries only with ``include_archive``."""
-        given = {**filters, "min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive}
+        own = {"min_seq": min_seq, "as_of": as_of, "workspace_id": workspace_id, "include_archive": include_archive}
+        given = {**filters, **own}
         return self._ask(HttpRequest("GET", "/v1/journal/count", params_of(given)), CountAnswer)
 
     def get(
@@ -163,6 +168,7 @@ class CrewJournal(Operations):
         entry_id: str,
         *,
         min_seq: int | None = None,
+        as_of: str | int | None = None,
         workspace_id: str | None = None,
         include_archive: bool | None = None,
     ) -> EntryRecord:
@@ -171,14 +177,15 @@ class CrewJournal(Operations):
         Raises:
             NotFound: If there is no such entry, or the token may not see it.
         """
-        params = params_of({"min_seq": min_seq, "workspace_id": workspace_id, "include_archive": include_archive})
-        return self._ask(HttpRequest("GET", f"{entry_path(entry_id)}/entry", params), EntryAnswer)
+        own = {"min_seq": min_seq, "as_of": as_of, "workspace_id": workspace_id, "include_archive": include_archive}
+        return self._ask(HttpRequest("GET", f"{entry_path(entry_id)}/entry", params_of(own)), EntryAnswer)
 
     def entries(
         self,
         *,
         after_seq: int | None = None,
         min_seq: int | None = None,
+        as_of: str | int | None = None,
         workspace_id: str | None = None,
         include_archive: bool | None = None,
         **filters: object,
@@ -194,6 +201,7 @@ class CrewJournal(Operations):
                 cursor=cursor,
                 after_seq=after_seq,
                 min_seq=min_seq,
+                as_of=as_of,
                 workspace_id=workspace_id,
                 include_archive=include_archive,
                 **filters,

@@ -235,7 +235,9 @@ class Params:
         for name, value in self.items:
             if name not in known:
                 raise InvalidQuery(
-                    f"no parameter {name[:64]!r} here", hint=f"known are {', '.join(sorted(known))}", field=name[:64]
+                    f"no parameter {name[:64]!r} here",
+                    hint=f"known are {', '.join(sorted(known)) or 'none'}",
+                    field=name[:64],
                 )
             if name in FILTER_PARAMETERS:
                 continue  # filters have other rules about repetition

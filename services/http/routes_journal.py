@@ -100,16 +100,17 @@ _EXAMPLE: Final = {"entry_type": "run.completed", "summary": "Nightly restore dr
 @asynccontextmanager
 async def _queries(request: Request, params: Params) -> AsyncIterator[tuple[JournalQueries, int | None]]:
     """The entries of now with ``min_seq``, or those as of the moment that the request names."""
-    services, as_of = services_of(request), params.text("as_of")
-    if as_of is None or services.desk.past is None:
-        yield services.queries, params.whole("min_seq")
-    else:
-        async with services.desk.past(as_of, "as_of") as moment:
-            yield moment.queries, None
+    services, as_of, min_seq = services_of(request), params.text("as_of"), params.whole("min_seq")
+    if as_of is None:
+        yield services.queries, min_seq
+        return
+    async with services.desk.at(as_of, "as_of", min_seq) as moment:
+        yield moment.queries, None
 
 
 async def append(request: Request, principal: Principal) -> Response:
     """Append one entry or a list of them."""
+    Params(request, frozenset())  # a parameter such as workspace_id would be ignored: entries name theirs
     services = services_of(request)
     submitted = await read_json(request, services.limits.body_bytes)
     if services.telemetry is None:

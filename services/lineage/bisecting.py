@@ -7,7 +7,6 @@ moments, at most log2(n) + 1 past views are folded, because a view is folded on 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from ...schemas.access.events import WorkspaceConfigured
 from ...schemas.core.errors import InvalidQuery
+from ...schemas.core.expectations import folded
 from ...schemas.core.ids import name_key
 from ...schemas.core.timestamps import format_ms, to_ms
 from ...schemas.entries.events import ErasureScoped
@@ -29,6 +29,7 @@ from ...schemas.recall.operations import RecallHit, RecallRequest
 from ..desk import Caller
 from ..entries.rows import ARCHIVE_SOURCE, SELECT_LIST, StoredEntry
 from ..node import Answers, Node, PastMoments, PastWalk
+from ..recall.expectations import text_of
 from ..recall.receipts import id_of_hit
 from .use_cases import Trace
 from .why import MayRead, message_of
@@ -243,15 +244,11 @@ class Bisections:
 
 def _is_meant(hit: RecallHit, request: BisectRequest) -> bool:
     if request.contains is not None:
-        return _folded(request.contains) in _folded(f"{hit.summary} {json.dumps(hit.payload, ensure_ascii=False)}")
+        return folded(request.contains) in folded(text_of(hit))
     wanted, name = str(request.hit), id_of_hit(hit)
     return wanted in (hit.entry_id, name, *_names(name)) or (
         hit.document is not None and wanted == f"{hit.document.owner}/{hit.document.file}"
     )
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
 
 
 def _names(name: str) -> tuple[str, str, str]:

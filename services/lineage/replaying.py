@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ...schemas.core.errors import InvalidQuery, NotFound
+from ...schemas.core.errors import InvalidQuery, NotFound, Unavailable
 from ...schemas.core.ports import ViewReader
 from ...schemas.core.principal import Principal, Role
 from ...schemas.entries.tables import ARCHIVED
@@ -38,6 +38,7 @@ from ...schemas.recall.operations import RecallAnswer, RecallHit, RecallRequest,
 from ..desk import Caller
 from ..entries.rows import ARCHIVE_SOURCE, JOURNAL_SOURCE, SELECT_LIST, StoredEntry
 from ..node import Answers, Node, PastMoments
+from ..recall.model_search import model_on_trial
 from ..recall.receipts import DOCUMENT, DRAWER, PREFIX, Receipts, id_of_hit
 from ..recall.recipes import recipe_named
 from .use_cases import Trace
@@ -232,7 +233,8 @@ class Counterfactuals:
         """Run recalls again, each as of its own moment, unchanged and with the change.
 
         Raises:
-            NotFound: If a receipt or a message to be left out is not there.
+            NotFound: If a receipt or a message to be left out is not there, or there are no vectors of the model.
+            Unavailable: If the model does not embed a query.
             InvalidQuery: If the recipe is not known, a receipt is not that of a recall, or ``model`` is combined with
                 ``without``.
         """
@@ -250,9 +252,12 @@ class Counterfactuals:
         changed: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         replayed, left_out = [], 0
         if request.model is not None:
+            model = await model_on_trial(self._node, caller.workspace_id, request.model)
             for recall in recalls:
                 base = await recall.answer(self._node)
-                variant = await recall.answer(self._node, trial=request.model, **changed)
+                variant = await recall.answer(self._node, trial=model, **changed)
+                if variant.model is None and variant.degraded is not None:
+                    raise Unavailable(f"{model} did not embed a query", hint="`crew-journal status` says why")
                 replayed.append(await self._compared(caller, recall, base, variant, then=False))
         else:
             past = self._node.use(PastMoments)

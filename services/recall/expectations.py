@@ -19,8 +19,10 @@ from ...schemas.core.expectations import MOST_EXPECTATIONS, Expectation, Expecta
 from ...schemas.core.principal import Principal, Role
 from ...schemas.models.tables import read_active_models
 from ...schemas.recall import operations as ops
+from ...schemas.text.analyzer import strings_in
 from ..desk import Caller
 from ..node import Answers, Node, PastMoments
+from .model_search import model_on_trial
 
 _ADAPTER: Final = TypeAdapter(dict[ExpectationName, Expectation])
 _SETTINGS: Final = f"SELECT workspace_id, settings FROM {WORKSPACE_SETTINGS} WHERE $1 IS NULL OR workspace_id = $1"
@@ -62,9 +64,10 @@ class Expectations:
 
         Raises:
             InvalidRequest: If one is not valid.
-            NotFound: If none are given and the workspace has none.
+            NotFound: If none are given and the workspace has none, or it has no vectors of the model.
         """
         workspace_id = caller.workspace_id
+        model = request.model and await model_on_trial(self._node, workspace_id, request.model)
         if request.expectations is None:
             stored = await asyncio.to_thread(self._stored, workspace_id)
             if not stored:
@@ -75,7 +78,7 @@ class Expectations:
             expected = stored[workspace_id]
         else:
             expected = expectations_of(request.expectations)
-        results = [await self._result(workspace_id, name, one, request.model) for name, one in expected.items()]
+        results = [await self._result(workspace_id, name, one, model) for name, one in expected.items()]
         failed = sum(not result.met for result in results)
         return ops.RunExpectationsAnswer(
             workspace_id=workspace_id, results=tuple(results), passed=len(results) - failed, failed=failed
@@ -122,7 +125,7 @@ class Expectations:
         else:
             async with self._node.use(PastMoments).at(expected.as_of, "as_of") as moment:
                 answer = (await moment.node.recall.answer(tester, request)).response
-        problems = unmet(expected, [_text_of(hit) for hit in answer.hits])
+        problems = unmet(expected, [text_of(hit) for hit in answer.hits])
         return ops.ExpectationResult(
             name=name,
             query=expected.query,
@@ -141,9 +144,14 @@ class Expectations:
         return found
 
 
-def _text_of(hit: ops.RecallHit) -> str:
-    """The text of a hit and its key."""
-    parts = [hit.summary, json.dumps(hit.payload, ensure_ascii=False), json.dumps(hit.refs, ensure_ascii=False)]
+def text_of(hit: ops.RecallHit) -> str:
+    """The text of a hit and its key.
+
+    The strings of payload and refs stand there as they were written, too: JSON escapes quotes, backslashes and line breaks.
+    """
+    parts = [hit.summary]
+    for value in (hit.payload, hit.refs):
+        parts += [json.dumps(value, ensure_ascii=False), *strings_in(value)]
     if hit.document is not None:
         parts.append(f"{hit.document.owner}/{hit.document.file}")
     if hit.drawer is not None:

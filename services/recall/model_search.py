@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ...schemas.core.errors import EmbedderUnavailable, NotFound, Unavailable
 from ...schemas.core.ports import TokenEmbedder, ViewReader
+from ...schemas.models.tables import EMBEDDINGS
 from ...schemas.recall.tables import RECEIPTS
 from ...schemas.text.analyzer import Analyzer
 from ..index.entry_slot import EntryIndexes
@@ -81,6 +82,26 @@ class ModelSearch:
             [index.documents.id_of(hit.doc) for hit in hits],
             [hit.cosine for hit in hits if hit.cosine is not None],
         )
+
+
+_WITH_VECTORS: Final = f"SELECT DISTINCT model FROM {EMBEDDINGS} WHERE workspace_id = ? AND dim > 0 ORDER BY model"
+
+
+async def model_on_trial(node: Node, workspace_id: str, model: str) -> str:
+    """The whole name of a model with which recalls of a workspace can be tried.
+
+    Raises:
+        NotFound: If the workspace has no vectors of it: recalls would find by words alone, whatever the model.
+    """
+    name = node.embedders.aliases.get(model, model)
+    known = [str(row[0]) for row in await asyncio.to_thread(node.views.rows, _WITH_VECTORS, [workspace_id])]
+    if name not in known:
+        raise NotFound(
+            f"there are no vectors of {name[:96]} in the workspace {workspace_id}",
+            hint=f"there are vectors of {', '.join(known) or 'no model'}; `model add NAME` fills another",
+            field="model",
+        )
+    return name
 
 
 # Agreement of two rankings of the same question, as pure functions of ranked ids.

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from support.cli import RUN_S, Cli, Up, end, eventually
 
+from crew_journal.services.cli.importing import command
+
 LINES = 20_000
 """Enough that an import takes a few seconds, and is in the middle when the service is killed."""
 
@@ -206,6 +208,20 @@ def test_what_did_not_count_any_more_at_the_source_does_not_come_back_as_current
     assert standing["gone"][0] == "stale"
     again = owner("import", str(listing), *there, "--restart", "--json").json
     assert (again["imported"], again["retired"]) == (0, 0)
+
+
+def test_an_import_while_the_views_do_not_fold_ends_and_names_what_is_to_be_retracted(
+    owner: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = ("--workspace", f"{tmp_path.name}-c")
+    published = owner("publish", "The kiosk is open", "--id", "kiosk", "--json", *here).json["entries"][0]["seq"]
+    done = ("--stale", "--reason", "closed", "--json", "--min-seq", str(published))
+    retracted = owner("retract", "kiosk", *done, *here).json["seq"]
+    listing = tmp_path / "list.jsonl"
+    listing.write_text(owner("list", "--all", "--json", "--min-seq", str(retracted), *here).out)
+    monkeypatch.setattr(command, "_behind", lambda *_: 7)
+    imported = owner("import", str(listing), "--workspace", f"{tmp_path.name}-d", "--json").json
+    assert (imported["views_behind"], imported["retired"], imported["to_retract"]) == (7, 0, ["kiosk"])
 
 
 @pytest.mark.nightly

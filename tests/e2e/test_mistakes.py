@@ -48,6 +48,7 @@ MISTAKES = [
     ("import notes.jsonl", USAGE, "write one JSON object per line"),
     ("recall x --scope all", USAGE, "use 'own', 'crew_shared' or 'workspace'"),
     ("recall x --as-of tomorrow", USAGE, "or a time like 2026-11-21T09:30:00Z"),
+    ("why x --as-of 3", USAGE, "see `crew-journal why --help`"),
     ("token create --role BOSS", USAGE, "use 'OWNER', 'ADMIN', 'LEAD' or 'AGENT'"),
     ("memory write AGNT hello --mode append", USAGE, "use one of AGENT, CREW"),
     ("up --http 9119", USAGE, "write it like 127.0.0.1:9119"),

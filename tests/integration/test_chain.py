@@ -28,7 +28,7 @@ from crew_journal.schemas.chain.checkpoint import public_key, verified
 from crew_journal.schemas.chain.operations import VerifyChainAnswer
 from crew_journal.schemas.core.errors import CrewJournalError, NotFound
 from crew_journal.schemas.core.subjects import JOURNAL_STREAM
-from crew_journal.services.chain import sealer
+from crew_journal.services.chain import sealer, use_cases
 from crew_journal.services.chain.anchors import ANCHOR_FILE, AnchorFile, signing_key
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.data_dir import subject_key
@@ -119,6 +119,22 @@ async def test_erasure_leaves_the_log_whole_and_a_deleted_message_does_not(
         assert report.explained >= 1
         await sealers[0]._node.writer.client.jetstream().delete_msg("JOURNAL", kept)
         assert verdicts(await client.verify_chain()) == (True, False, [("missing", kept)])
+
+
+async def test_proof_of_a_message_that_was_changed_or_removed_is_refused(
+    tmp_path: Path, sealers: list[sealer.Sealer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path / "data") as client:
+        note, seq = await noted(client, "the door opens at nine")
+        gone, last = await noted(client, "and closes at five")
+        await sealed(client, last)
+        js = sealers[0]._node.writer.client.jetstream()
+        await js.delete_msg("JOURNAL", last)
+        with pytest.raises(CrewJournalError, match=f"the message of {gone} at {last} is missing"):
+            await client.prove_entry(gone)
+        monkeypatch.setattr(use_cases, "leaf_data", lambda subject, headers, body: b"changed")
+        with pytest.raises(CrewJournalError, match=f"the message of {note} at {seq} is not the one that was sealed"):
+            await client.prove_entry(note)
 
 
 async def test_older_copy_of_the_data_is_reported_and_nothing_is_signed_over_it(tmp_path: Path) -> None:

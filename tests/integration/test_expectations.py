@@ -11,7 +11,7 @@ from support.ollama_server import OllamaServer
 from support.stack import Stack
 from support.two_models import BLUE, RED, running
 
-from crew_journal.schemas.core.errors import CrewJournalError, ExpectationsNotMet
+from crew_journal.schemas.core.errors import CrewJournalError, ExpectationsNotMet, NotFound
 from crew_journal.schemas.core.expectations import Expectation, unmet
 from crew_journal.schemas.core.principal import Role
 
@@ -77,6 +77,33 @@ async def test_expectations_of_workspace_are_met_or_name_what_does_not_hold(stac
         stored = await owner.configure_workspace(expectations=given, workspace_id="expects")
         again = await owner.run_expectations(workspace_id="expects", min_seq=stored.view_seq)
         assert (again.passed, again.failed) == (3, 1)
+
+
+async def test_words_are_those_that_were_written_not_their_escapes(stack: Stack) -> None:
+    text = 'call it "Heron" from now on, its path is C:\\tmp\\x\nand the dog is Rex'
+    async with stack.client() as owner:
+        before = await owner.append({"entry_type": "note", "summary": "first", "workspace_id": "quotes"})
+        boat = {"entry_type": "chat.message", "summary": "Maria named the boat", "workspace_id": "quotes"}
+        named = await owner.append({**boat, "payload": {"text": text, "port": 4222}})
+        query = {"query": "what did Maria name the boat?", "mode": "search"}
+        words = ['call it "Heron" from', "C:\\tmp\\x and the dog", '"port": 4222']
+        given = {"there": {**query, "must_contain": words}, "not": {**query, "must_not_contain": words[:1]}}
+        answer = await owner.run_expectations(expectations=given, workspace_id="quotes", min_seq=named.seq)
+        assert {result.name: result.met for result in answer.results} == {"there": True, "not": False}
+        found = await owner.bisect(
+            query["query"], str(before.seq), until=str(named.seq), contains=words[0], workspace_id="quotes"
+        )
+        assert (found.why, found.event and found.event.entry_id) == ("written", named.id)
+
+
+async def test_trial_of_model_without_vectors_is_refused(stack: Stack) -> None:
+    async with stack.client() as owner:
+        await owner.remember("The crane is red", workspace_id="trial")
+        given = {"crane": {"query": "the crane", "mode": "search", "must_contain": ["red"]}}
+        with pytest.raises(NotFound, match="there are no vectors of misspelt in the workspace trial"):
+            await owner.run_expectations(expectations=given, model="misspelt", workspace_id="trial")
+        with pytest.raises(NotFound, match="there are no vectors of misspelt in the workspace trial"):
+            await owner.replay(model="misspelt", workspace_id="trial")
 
 
 async def test_activation_of_model_that_breaks_an_expectation_is_refused_unless_forced_with_a_reason(

@@ -157,6 +157,15 @@ async def test_a_parameter_out_of_range_or_unknown_is_a_400(http: httpx.AsyncCli
     assert problem["field"] == next(iter(params))
 
 
+@pytest.mark.parametrize("name", ["workspace_id", "as_of"])
+async def test_an_append_with_a_parameter_is_refused_and_stores_nothing(http: httpx.AsyncClient, name: str) -> None:
+    entry = ENTRY | {"id": f"with_{name}"}
+    problem = problem_of(await http.post("/v1/journal", params={name: "acme"}, json=entry), 400)
+    assert problem["field"] == name
+    stored = await http.post("/v1/journal", json=entry | {"summary": "another content of the same id"})
+    assert stored.status_code == 201
+
+
 async def test_a_repeated_parameter_is_a_400(http: httpx.AsyncClient) -> None:
     problem_of(await http.get("/v1/journal?limit=1&limit=2"), 400)
     problem_of(await http.get("/v1/journal?trace_id=a&trace_id=b"), 400)

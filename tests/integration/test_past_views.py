@@ -15,6 +15,7 @@ from typing import Any, cast
 import httpx
 import pytest
 from pydantic import ValidationError
+from support.cli import Cli
 from support.embedding import until
 from support.fed_node import PAST, caught_past, check_moments, differences, still
 from support.minilm import minilm_cache
@@ -24,6 +25,7 @@ from support.running import running_node
 from support.stack import Stack
 from support.tool_calls import Place, furnished
 
+from crew_journal.schemas.core.errors import NotFound
 from crew_journal.schemas.core.operation import Operation, body_problems
 from crew_journal.schemas.core.principal import Principal, Role
 from crew_journal.schemas.operations import ALL
@@ -168,6 +170,36 @@ async def test_list_count_and_get_as_of_a_sequence_and_a_time(tmp_path: Path) ->
         time = (await http.get(late, params=here)).json()["ts"]
         later = (await http.get("/v1/journal/count", params={**at, "as_of": time})).json()
         assert later["view_seq"] >= seq
+
+
+async def test_python_client_reads_entries_as_of_a_moment_right_after_its_write(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, AsyncCrewJournal(node.http_url, token=node.owner_token) as client:
+        for number in range(3):
+            entry = {"entry_type": "note", "summary": f"note {number}", "id": f"n{number}"}
+            seq = (await client.append(entry)).seq
+            at: dict[str, Any] = {"as_of": seq, "min_seq": seq}
+            assert (await client.list(types="note", **at)).entries[0].id == f"n{number}"
+            assert (await client.count(types="note", **at)).count == number + 1
+            assert (await client.get(f"n{number}", **at)).seq == seq
+            if number:
+                with pytest.raises(NotFound):
+                    await client.get(f"n{number}", as_of=seq - 1)
+
+
+def test_commands_for_entries_and_settings_answer_as_of_a_moment(tmp_path: Path) -> None:
+    cli = Cli(tmp_path)
+    first = cli("publish", "the crane is red", "--json").json["entries"][0]
+    cli("workspace", "settings", "--cost-nudge-usd", "2.5")
+    second = cli("publish", "the crane is blue", "--json").json["entries"][0]
+    then = ("--as-of", str(first["seq"]))
+    assert cli("list", "--type", "note.written", "--count").out.strip() == "2"
+    assert cli("list", "--type", "note.written", "--count", *then).out.strip() == "1"
+    assert [one["id"] for one in cli("list", "--json", *then).json["entries"]] == [first["id"]]
+    assert cli("get", first["id"], "--json", *then).json["summary"] == "the crane is red"
+    assert cli("get", second["id"], *then, code=4).err
+    assert cli("workspace", "settings", "--json").json["cost_nudge_usd"] == 2.5
+    assert cli("workspace", "settings", "--json", *then).json["cost_nudge_usd"] != 2.5
+    assert "--as-of" in cli("workspace", "settings", "--cost-nudge-usd", "3", *then, code=2).err
 
 
 async def test_a_moment_that_the_journal_does_not_have_is_refused_by_its_field(tmp_path: Path) -> None:

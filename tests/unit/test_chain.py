@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import json
 import random
@@ -333,6 +334,41 @@ def test_lawful_compactions_are_not_called_tampering(seed: int) -> None:
     log.seal()
     report = checked(log.messages, log.notes)
     assert (report.integrity, report.completeness, report.breaks) == (True, True, [])
+
+
+def _restored(log: Log, last_seq: int) -> None:
+    """The record of a restore after ``last_seq``, and a seal over it."""
+    payload = {"backup_sha256": "0" * 64, "made_at": "2026-01-01T00:00:00Z", "last_seq": last_seq, "messages": last_seq}
+    log.control("_system", "journal.restored", payload)
+    log.seal()
+
+
+def _told(log: Log, entries: int, text: str) -> None:
+    for number in range(entries):
+        log.append("journal.w._.a.note", f"{text} {number}".encode())
+        if number % 5 == 4:
+            log.seal()
+
+
+def test_restore_explains_checkpoints_of_before_and_no_later_ones() -> None:
+    log = Log(random.Random(11))
+    _told(log, 10, "kept")
+    backup = copy.deepcopy(log)
+    _told(log, 20, "lost with the disk")
+    restored, notes = backup, log.notes
+    restored.notes = [*notes]
+    _restored(restored, len(restored.messages))
+    _told(restored, 10, "after the restore")
+    assert checked(restored.messages, restored.notes).breaks == []
+    older = copy.deepcopy(restored)
+    _told(restored, 20, "what somebody wants to be forgotten")
+    notes = [*restored.notes]
+    assert checked(restored.messages, notes).breaks == []
+    _told(older, 10, "what was written instead")
+    notes += older.notes[-2:]
+    report = checked(older.messages, notes)
+    assert set(report.counts) >= {chain_check.CUT}, "the last checkpoint fits, but not those before it"
+    assert (report.integrity and report.completeness) is False
 
 
 def test_message_where_none_was_sealed_is_forged() -> None:

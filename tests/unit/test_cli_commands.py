@@ -183,7 +183,7 @@ def test_publish_sends_exactly_what_was_given(fake: FakeClient) -> None:
 
 def test_list_hands_every_filter_on(fake: FakeClient) -> None:
     argv = ["list", "--crew", "a", "--crew", "b", "--type", "x.y", "--since", "2026-01-01T00:00:00Z", "-q", "words"]
-    assert main([*argv, "-n", "7", "--min-seq", "3", "-w", "ws", *URL]) == 0
+    assert main([*argv, "-n", "7", "--min-seq", "3", "--as-of", "41250", "-w", "ws", *URL]) == 0
     assert fake.asked[0][2] == {
         "crew_ids": ["a", "b"],
         "types": ["x.y"],
@@ -192,6 +192,7 @@ def test_list_hands_every_filter_on(fake: FakeClient) -> None:
         "limit": 7,
         "cursor": None,
         "min_seq": 3,
+        "as_of": "41250",
         "workspace_id": "ws",
     }
 
@@ -268,4 +269,4 @@ def test_get_shows_every_field_of_an_entry(fake: FakeClient, capsys: pytest.Capt
     assert main(["get", "a1", "-w", "wsx", *URL]) == 0
     shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert (shown["id"], shown["summary"], shown["payload"], shown["standing"]) == ("a1", "done", "{}", "-")
-    assert fake.asked == [("get", ("a1",), {"min_seq": None, "workspace_id": "wsx"})]
+    assert fake.asked == [("get", ("a1",), {"min_seq": None, "as_of": None, "workspace_id": "wsx"})]

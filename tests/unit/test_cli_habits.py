@@ -241,4 +241,4 @@ def test_switches_that_are_not_given_are_not_sent(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(administration, "client", lambda _where: nullcontext(Service()))
     assert main(["workspace", "settings"]) == 0
     assert main(["workspace", "settings", "--no-embed-chat"]) == 0
-    assert sent == [{"workspace_id": None}, {"workspace_id": None, "embed_chat": False}]
+    assert sent == [{"as_of": None, "workspace_id": None}, {"workspace_id": None, "embed_chat": False}]

@@ -389,9 +389,10 @@ def import_command(
         done = import_file(file or "", there, where, options, selection, total=plan["entries"] if plan else None)
         seconds = time.monotonic() - began
         behind = _behind(there, where, done.last_seq)
-        while done.ended and behind:
-            behind = _behind(there, where, done.last_seq)
-        _retire_ended(there, done)
+        while done.ended and behind and (left := _behind(there, where, done.last_seq)) != behind:
+            behind = left
+        if not behind:
+            _retire_ended(there, done)
     report = {
         "file": done.state.path,
         **({"from": selection.name, "plan": plan} if selection is not None else {}),
@@ -402,6 +403,7 @@ def import_command(
         "erased": done.erased,
         "of_service": done.of_service,
         "retired": done.retired,
+        "to_retract": [line.record["id"] for line in done.ended] if behind else [],
         "resumed_from_line": done.resumed_from,
         "last_line": done.state.line,
         "last_seq": done.state.last_seq or None,
@@ -434,6 +436,11 @@ def _print_report(report: Mapping[str, Any]) -> None:
         say(
             f"the views are behind by {report['views_behind']:,} sequences: until they are not, recall and list find fewer "
             "entries (see `crew-journal status`)"
+        )
+    if report["to_retract"]:
+        say(
+            f"{counted(len(report['to_retract']), 'entry', 'entries')} did not count any more at the source and will count "
+            f"here; retract them when the views show them: {', '.join(report['to_retract'][:SHOWN_LINES])}"
         )
 
 

@@ -49,7 +49,7 @@ from ...schemas.core.ids import SYSTEM_WORKSPACE, slug_of, uuid7_hex
 from ...schemas.core.ports import CommittedBatch
 from ...schemas.core.principal import Principal, Role
 from ...schemas.core.timestamps import to_ms
-from ...schemas.entries.tables import ADMISSION_PROJECTION
+from ...schemas.entries.tables import ADMISSION_PROJECTION, ENTRIES
 from ..data_dir import PASSWORDS_BYTES, PASSWORDS_FILE, small_file, write_private
 from ..desk import Caller
 from ..node import Answers, Node
@@ -79,6 +79,9 @@ _SECRET_BYTES: Final = 32
 _TAKEN: Final = re.compile(r"[at]_[0-9a-f]{32}")
 """Ids of tokens and accounts, under which others decide."""
 _ENDING: Final = frozenset((AccountPasswordSet.ENTRY_TYPE, AccountRemoved.ENTRY_TYPE))
+_ID: Final = f"SELECT id FROM {ENTRIES} WHERE seq = ?"
+_SET: Final = "p_"
+"""Begins the ids of the events of passwords; events of earlier versions have other ids."""
 _ALL: Final = f"SELECT {ACCOUNTS.names} FROM {ACCOUNTS} WHERE removed_ms IS NULL"
 _log = structlog.get_logger(__name__)
 
@@ -349,6 +352,11 @@ class Passwords:
         write_private(self._path, json.dumps(hashes, indent=1) + "\n")
 
 
+def _set_with(hashed: str) -> str:
+    """The id of the event with which a password is set: from it, a node sees that another node has set another."""
+    return f"{_SET}{_sha256(hashed)[:32]}"
+
+
 # The use-cases.
 
 
@@ -535,6 +543,8 @@ class Accounts:
             account = await self._named(name)
             hashes = await asyncio.to_thread(self._passwords.read)
             hashed = None if account is None else hashes.get(account.account_id)
+            if account is not None and hashed is not None and not await self._is_last(account, hashed):
+                hashed = None  # another was set at another node
             right = await asyncio.to_thread(lambda: is_password(password[:MOST_PASSWORD], hashed or _nobodys()))
             if account is None or account.password_seq is None or hashed is None or not right:
                 self.failures.add(person)
@@ -594,11 +604,17 @@ class Accounts:
             AccountPasswordSet(account_id=account.account_id, person=account.person),
             f"{account.person} set a password",
             workspace_id=account.workspace_id or SYSTEM_WORKSPACE,
+            entry_id=_set_with(hashed),
             actor_type=ActorType.USER,
             actor_id=account.person,
         )
         await self._node.views.wait_for(decided.seq, self._node.wait_s, TOKENS_PROJECTION)
         return _principal_of(account), decided.seq
+
+    async def _is_last(self, account: AccountRow, hashed: str) -> bool:
+        """Whether the last event of the account's password is that of this hash."""
+        rows = await asyncio.to_thread(self._node.views.rows, _ID, [account.password_seq])
+        return all(not entry_id.startswith(_SET) or entry_id == _set_with(hashed) for (entry_id,) in rows)
 
     async def bearer(self, session: Session) -> Principal:
         """The present rights of a session.

@@ -119,9 +119,10 @@ def restore(
     """Restore a journal from a backup into a data directory without a journal; or restore a retracted entry.
 
     The hashes of a backup are checked first. The restore is recorded in the journal (journal.restored), the views are
-    built, and the directory gets a new owner's token; all other tokens come from the backup. A backup that is older
-    than an erasure brings the erased messages back, unless --erasures names the erasures that came after it. An
-    argument with a dot or a slash is a file, because ids contain neither.
+    built, and the directory gets a new owner's token; all other tokens come from the backup. With CREW_JOURNAL_NATS, the
+    streams are restored into that broker, with CREW_JOURNAL_REPLICAS copies. A backup that is older than an erasure
+    brings the erased messages back, unless --erasures names the erasures that came after it. An argument with a dot or a
+    slash is a file, because ids contain neither.
     """
     if is_id(what):
         if erasures is not None:
@@ -147,10 +148,6 @@ def _restored(file: Path, data_dir: Path, erasures: Path | None) -> dict[str, An
     from ..operate.backup import checked_backup
 
     settings = settings_from(data_dir=data_dir, http=ANY_PORT, embedder="none", log_level="error")
-    if settings.nats is not None:
-        raise click.BadParameter(
-            "makes a journal with a broker of its own: unset CREW_JOURNAL_NATS", param_hint="CREW_JOURNAL_NATS"
-        )
     if any((data_dir / sign).exists() for sign in SIGNS):
         raise click.BadParameter(f"{data_dir} holds a journal already; name a new directory", param_hint="--data-dir")
     manifest = checked_backup(file)
@@ -202,17 +199,21 @@ async def _restore(
 
     data_dir = settings.data_dir.resolve()
     claim_journal(data_dir)
-    binary = find_nats_server([settings.nats_dir], override=settings.nats_server)
     async with AsyncExitStack() as stack:
         stack.callback(lock(data_dir))
-        broker = ManagedBroker(
-            data_dir, binary, "interval"
-        )  # a restore writes message by message, and 60,000 fsyncs would take 80 s
-        await broker.start()
-        stack.push_async_callback(broker.stop)
-        connection = await connect(broker.url, broker.user, broker.password, "crew-journal restore")
+        if settings.nats is not None:
+            at, replicas = (settings.nats, settings.nats_user, settings.nats_password), settings.replicas or 1
+        else:
+            binary = find_nats_server([settings.nats_dir], override=settings.nats_server)
+            # a restore writes message by message, and 60,000 fsyncs would take 80 s
+            broker = ManagedBroker(data_dir, binary, "interval")
+            await broker.start()
+            stack.push_async_callback(broker.stop)
+            at, replicas = (broker.url, broker.user, broker.password), 1
+        connection = await connect(*at, "crew-journal restore", files=settings.nats_files)
         stack.push_async_callback(connection.close)
-        seq = await restore_streams(connection, file, manifest, digest, datetime.now(UTC), erasures)
+        now = datetime.now(UTC)
+        seq = await restore_streams(connection, file, manifest, digest, now, erasures, replicas=replicas)
         if (key := subject_key_of(file, manifest)) is not None:
             keep_subject_key(data_dir, key)
         if (hashes := passwords_of(file, manifest)) is not None:

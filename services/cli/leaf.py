@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,14 +32,16 @@ from ...schemas.core.errors import (
     Unavailable,
 )
 from ...schemas.core.sequence_set import Range, normalised, ranges_of
+from ...schemas.documents.events import DocumentAction
 from ...schemas.documents.operations import DocumentShown
-from ...schemas.documents.rules import Scope, is_mirrored, scope_of
+from ...schemas.documents.rules import Scope, is_mirrored, joint, scope_of
 from ..data_dir import write_private
 from .importing.lines import BadLine, Line, batches_of, read_line
 from .importing.run import BatchAck, ImportRun, held_by
 from .output import counted, plain, say
 
 if TYPE_CHECKING:
+    from ...schemas.api import EntryRecord
     from ..client import AsyncCrewJournal
 
 PAUSE_S: Final = 2.0
@@ -50,6 +52,8 @@ REST_S: Final = 60.0
 """Seconds after which a pass asks both sides for everything, even if neither says that something is new."""
 PATIENCE_S: Final = 5.0
 """Seconds for which a batch waits for the other side before the pass ends."""
+AT_ONCE: Final = 5_000
+"""Entries that are in memory at once, some 10 MB."""
 STATE_FILE: Final = "leaf.json"
 SOURCE: Final = "mirror"
 
@@ -163,15 +167,17 @@ class Leaf:
         ]
         if views == self._views_at and now < self._looks_at:
             return done
-        await self._take_over(done)
-        await self._send(done)
+        while await self._take_over(done):
+            pass
+        while await self._send(done):
+            pass
         await self._erase(done)
         await self._documents(done)
         self._views_at, self._looks_at = views, now + REST_S
         return done
 
-    async def _send(self, done: Exchanged) -> None:
-        """Send what is new here."""
+    async def _send(self, done: Exchanged) -> bool:
+        """Send the first ``AT_ONCE`` entries that are new here; returns whether there were any."""
         entries = await self._after(self._here, self._state.sent)
 
         def acked(ack: BatchAck) -> None:
@@ -185,9 +191,10 @@ class Leaf:
 
         await self._pass_on(self._hub, entries, self._state.theirs, acked)
         self._state.theirs = [ends for ends in self._state.theirs if ends[1] > self._state.sent]
+        return bool(entries)
 
-    async def _take_over(self, done: Exchanged) -> None:
-        """Take over what is new at the hub and what its token may read."""
+    async def _take_over(self, done: Exchanged) -> bool:
+        """Take over the first ``AT_ONCE`` entries that are new at the hub and that its token may read, like ``_send``."""
 
         def acked(ack: BatchAck) -> None:
             done.taken += sum(not receipt.duplicate for receipt in ack.sent)
@@ -199,11 +206,19 @@ class Leaf:
         entries = await self._after(self._hub, self._state.taken)
         await self._pass_on(self._here, entries, self._state.own, acked)
         self._state.own = [ends for ends in self._state.own if ends[1] > self._state.taken]
+        return bool(entries)
 
-    async def _after(self, side: AsyncCrewJournal, seq: int, *, archive: bool = False) -> list[dict[str, Any]]:
-        """The entries of a side after this sequence, in its order; archived ones only on request."""
-        entries = side.entries(workspace_id=self._workspace, include_archive=archive, after_seq=seq)
-        return [plain(entry) async for entry in entries]
+    async def _after(self, side: AsyncCrewJournal, seq: int) -> list[dict[str, Any]]:
+        """The first ``AT_ONCE`` entries of a side after this sequence, in its order, without archived ones."""
+        found: list[dict[str, Any]] = []
+        async for entry in self._after_seq(side, seq):
+            found.append(plain(entry))
+            if len(found) == AT_ONCE:
+                break
+        return found
+
+    def _after_seq(self, side: AsyncCrewJournal, seq: int, *, archive: bool = False) -> AsyncIterator[EntryRecord]:
+        return side.entries(workspace_id=self._workspace, include_archive=archive, after_seq=seq)
 
     async def _pass_on(
         self,
@@ -235,11 +250,14 @@ class Leaf:
         fresh = ended[known.index(self._state.erasure) + 1 :] if self._state.erasure in known else ended
         if not fresh:
             return
-        at_hub = {entry["id"] for entry in await self._after(self._hub, 0, archive=True)} | {*self._state.refused}
-        here = await self._after(self._here, 0, archive=True)
-        sent = [{**entry, "archived": False} for entry in here if entry["seq"] <= self._state.sent]
-        lines = [line for _, _, line in _lines(sent, self._workspace, []) if isinstance(line, Line)]
-        gone = [line.record["id"] for line in lines if line.record["id"] not in at_hub]
+        at_hub = {entry.id async for entry in self._after_seq(self._hub, 0, archive=True)} | {*self._state.refused}
+        gone: list[str] = []
+        async for entry in self._after_seq(self._here, 0, archive=True):
+            if entry.seq > self._state.sent:
+                break
+            sent = {**plain(entry), "archived": False}
+            lines = [line for _, _, line in _lines([sent], self._workspace, []) if isinstance(line, Line)]
+            gone += [line.record["id"] for line in lines if line.record["id"] not in at_hub]
         if len(gone) > sum(one.messages for one in fresh):
             say(f"warning: {len(gone)} entries are missing at the hub, more than it has erased; none is erased here")
         elif gone:
@@ -282,8 +300,8 @@ class Leaf:
             at_hub, text_at_hub = hub.seq, hub.content
             if hub.content == base:
                 agreed = here.content
-            elif here.content != base and base and here.content.startswith(base):  # both went on: the hub's lines first
-                agreed = hub.content + here.content[len(base) :]
+            elif here.content != base and await self._is_appended(address, base, here.content):
+                agreed = hub.content + joint(hub.content, here.content[len(base) :])  # the hub's lines first
             elif here.content != base:
                 done.conflicts += 1
                 at_hub, text_at_hub = await _write(self._hub, address, hub.seq, here.content), here.content
@@ -298,6 +316,13 @@ class Leaf:
         if self._state.documents.get(name) != agreed:
             self._state.documents[name] = agreed
             self._state.save(self._file)
+
+    async def _is_appended(self, address: dict[str, Any], base: str, text: str) -> bool:
+        """Whether the text of this side only got lines since the last exchange, or since it was begun."""
+        if base:
+            return text.startswith(base)
+        versions = (await self._here.document_versions(**address)).versions
+        return {version.action for version in versions} == {DocumentAction.APPEND.value}
 
 
 def _say_refused(ack: BatchAck, side: str) -> int:

@@ -24,7 +24,6 @@ import orjson
 import structlog
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.errors import NoRespondersError
 
 from ...schemas.cluster.events import ClusterAssigned
 from ...schemas.cluster.operations import ClusterAnswer, NodeShown
@@ -33,6 +32,7 @@ from ...schemas.core.envelope import EntryRecorded
 from ...schemas.core.errors import BrokerError, CrewJournalError, DataDirBusy, InvalidQuery, NotOwner
 from ...schemas.core.ids import SYSTEM_WORKSPACE, uuid7_hex
 from ...schemas.core.ports import CommittedBatch, ViewReader
+from ...schemas.core.timestamps import to_ms
 from ...schemas.entries.tables import ADMISSION_PROJECTION, ENTRIES
 from ..journal.broker.connection import BrokerConnection
 from ..journal.intake.append import decision_entry
@@ -44,6 +44,8 @@ ALIVE: Final = "cluster.alive"
 """Subject on which nodes say that they are live."""
 NODES: Final = "cluster.nodes"
 """Subject on which any live node answers with the names of the nodes."""
+UNNAMED: Final = ""
+"""Answered there by a node that runs alone, and decides everything without a condition."""
 HEARTBEAT_S: Final = 0.5
 """Seconds between two heartbeats."""
 DEAD_S: Final = 4.0
@@ -56,8 +58,13 @@ RENEW_S: Final = 5.0
 """Seconds until the views of an owner have folded an assignment that the broker has."""
 MINIMUM_SERVER: Final = (2, 12)
 """The first nats-server that checks the last sequence of another subject."""
-_LAST: Final = f"""SELECT seq, payload FROM {ENTRIES} WHERE workspace_id = '{SYSTEM_WORKSPACE}' AND control
-    AND entry_type = '{ClusterAssigned.ENTRY_TYPE}' ORDER BY seq DESC LIMIT 1"""
+_ASSIGNED: Final = f"""FROM {ENTRIES} WHERE workspace_id = '{SYSTEM_WORKSPACE}' AND control
+    AND entry_type = '{ClusterAssigned.ENTRY_TYPE}'"""
+_LAST: Final = f"SELECT seq, payload {_ASSIGNED} ORDER BY seq DESC LIMIT 1"
+_SINCE: Final = f"SELECT payload {_ASSIGNED} AND seq >= coalesce((SELECT max(seq) {_ASSIGNED} AND ts_ms <= ?), 0)"
+"""The assignment that held at a time, and the later ones."""
+RETIRED_S: Final = 90 * 86_400
+"""Seconds after which a node that has not come back counts as taken out of service."""
 _log = structlog.get_logger(__name__)
 
 
@@ -76,6 +83,7 @@ class Peer:
     version: str | None = None
     view_seq: int | None = None
     drained: bool = False
+    reconnects: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +205,10 @@ class Members(Part, Ownership):
                     hint="copy subject.key and admin.token from the data directory of another node, then start again",
                 )
         running = await live_nodes(self.client)
+        if UNNAMED in running:
+            raise DataDirBusy(
+                "a node without a name runs on this journal", hint="stop it, and start it again with --node NAME"
+            )
         if self.name in running:
             raise DataDirBusy(
                 f"a node named {self.name} runs on this journal", hint="give each node a --node of its own"
@@ -263,6 +275,13 @@ class Members(Part, Ownership):
         if workspace_id is None:
             return answer
         return answer.model_copy(update={"slot": slot_of(workspace_id), "owner": self.owner(workspace_id)})
+
+    async def others(self) -> frozenset[str]:
+        """The other nodes that are live, or have taken part within ``RETIRED_S``."""
+        since = to_ms(self._clock()) - 1_000 * RETIRED_S
+        rows = await asyncio.to_thread(self._views.rows, _SINCE, [since])
+        known = {name for (payload,) in rows for name in ClusterAssigned.model_validate_json(payload).nodes}
+        return frozenset({*known, *self._live(time.monotonic())} - {self.name})
 
     # ownership
 
@@ -340,6 +359,7 @@ class Members(Part, Ownership):
             "version": self._version,
             "view_seq": self._seen_to(),
             "drained": self.drained,
+            "reconnects": self.client.state.reconnects,
         }
         await self.client.publish(ALIVE, orjson.dumps(alive))
 
@@ -378,8 +398,10 @@ class Members(Part, Ownership):
             if known is not None and known.run in ("", run):
                 del self._peers[name]
             return
-        drained = bool(said.get("drained"))  # earlier versions do not say it
-        self._peers[name] = Peer(time.monotonic(), run, said["http"], said["version"], said["view_seq"], drained)
+        drained, reconnects = bool(said.get("drained")), int(said.get("reconnects", 0))  # earlier versions lack both
+        self._peers[name] = Peer(
+            time.monotonic(), run, said["http"], said["version"], said["view_seq"], drained, reconnects
+        )
 
     async def _name_nodes(self, message: Msg) -> None:
         await message.respond(orjson.dumps(self._live(time.monotonic())))
@@ -425,11 +447,27 @@ async def _unsubscribed(subscription: Any) -> None:
 
 
 async def live_nodes(client: BrokerConnection) -> tuple[str, ...]:
-    """The nodes that run on the journal; empty if there is none, or a node runs alone."""
+    """The nodes that run on the journal: empty, one ``UNNAMED``, or those that share it."""
     try:
         answer = await client.request(NODES, b"", timeout=PROBE_S)
-    except NoRespondersError:
-        return ()
     except (NatsError, TimeoutError):
         return ()
     return tuple(map(str, orjson.loads(answer.data)))
+
+
+async def run_alone(client: BrokerConnection) -> None:
+    """Be the only node of the journal at an operator's broker: any further one is refused from now on.
+
+    Raises:
+        DataDirBusy: If a node runs on the journal.
+    """
+    if running := await live_nodes(client):
+        names = ", ".join(running) if running != (UNNAMED,) else "one without a name"
+        raise DataDirBusy(
+            f"this journal has other nodes: {names}", hint="give every node a --node of its own, those that run, too"
+        )
+
+    async def answer(message: Msg) -> None:
+        await message.respond(orjson.dumps([UNNAMED]))
+
+    await client.subscribe(NODES, cb=answer)

@@ -3,9 +3,9 @@
 A request travels as a value on ``op.<node>``: operation, principal, fields. It is signed with a key that only the nodes
 have, so that nobody else at the broker can name a principal. Invariant: a decision is passed on again only if it is certain
 that no node has begun it; else the caller gets a 503 and repeats it. Every node has all views, so that any can search: the
-owner does, the next node of the slot while the owner is silent, behind or still loads the texts, and this one if both are.
-The next node keeps large workspaces in memory, too, so that no search waits for the replacement of a lost node, or for its
-texts.
+owner does; the next node of the slot while the owner is silent, behind or still loads the texts, or its answer may be lost;
+and this one if both are. The next node keeps large workspaces in memory, too, so that no search waits for the replacement
+of a lost node, or for its texts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import math
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Mapping
@@ -54,6 +55,10 @@ ANSWER_S: Final = PUBLISH_DEADLINE_S + 2 * MIN_SEQ_WAIT_S
 """Seconds for the answer of the owner: an append may take 30 s while the broker is away, then the views."""
 FIND_S: Final = 12.0
 """Seconds until a request gives up to find an owner; a lost node is replaced within 6 s."""
+LOST_S: Final = 12.0
+"""Seconds for the answer to a decision after a connection was lost: with it, the answer may be lost, too, or its owner waits
+up to 8 s for the election of a leader.
+"""
 PAUSE_S: Final = 0.1
 """Seconds until a request looks for the owner again."""
 SILENT_S: Final = 1.0
@@ -244,13 +249,16 @@ class RoutedOwnership(Members):
                 f"the request has {len(body):,} bytes, the broker passes on {self.client.max_payload:,}",
                 hint=f"send it in parts, or to {owner}, which decides for the workspace",
             )
+        link, give_up = self._link(owner), math.inf
         asked = asyncio.ensure_future(self.client.request(subject, body, timeout=ANSWER_S))
         try:
             while not asked.done():
                 changed = asyncio.ensure_future(self.change())
-                await asyncio.wait({asked, changed}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({asked, changed}, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
                 changed.cancel()
-                if not asked.done() and self.owner(workspace_id) != owner:
+                if give_up == math.inf and self._link(owner) != link:
+                    give_up = time.monotonic() + LOST_S
+                if not asked.done() and (self.owner(workspace_id) != owner or time.monotonic() > give_up):
                     raise not_owner()
             answer = orjson.loads(asked.result().data)
         except NoRespondersError:
@@ -292,11 +300,12 @@ class RoutedOwnership(Members):
         body = self._signed({**value, "seen": self._seen_to()})
         if len(body) + ENVELOPE_BYTES > self.client.max_payload or not self._is_heard(owner):
             return None
+        link = self._link(owner)
         asked = asyncio.ensure_future(self.client.request(f"op.{owner}", body, timeout=ANSWER_S))
         try:
             while not asked.done():
                 await asyncio.wait({asked}, timeout=LOOK_S)
-                if not asked.done() and not self._is_heard(owner):
+                if not asked.done() and (not self._is_heard(owner) or self._link(owner) != link):
                     return None
             answer: dict[str, Any] = orjson.loads(asked.result().data)
         except (NatsError, TimeoutError):
@@ -308,6 +317,11 @@ class RoutedOwnership(Members):
     def _is_heard(self, name: str) -> bool:
         peer = self._peers.get(name)
         return self.client.is_connected and peer is not None and time.monotonic() - peer.heard <= SILENT_S
+
+    def _link(self, name: str) -> tuple[int, int]:
+        """Reconnects here and there: if it changes while a node is asked, its answer may be lost."""
+        peer = self._peers.get(name)
+        return self.client.state.reconnects, 0 if peer is None else peer.reconnects
 
     # at the owner
 
@@ -379,7 +393,7 @@ class RoutedOwnership(Members):
 
     async def refold_others(self, workspace_id: str) -> Mapping[str, bool]:
         """See ``Ownership.refold_others``."""
-        others = [name for name in self.shown().nodes if not name.here]
+        others = sorted(await self.others())
         body = self._signed({"workspace_id": workspace_id})
 
         async def ask(name: str) -> bool:
@@ -389,8 +403,7 @@ class RoutedOwnership(Members):
                 return False
             return bool(orjson.loads(answer.data).get("done"))
 
-        done = await asyncio.gather(*(ask(node.name) for node in others))
-        return {node.name: ok for node, ok in zip(others, done, strict=True)}
+        return dict(zip(others, await asyncio.gather(*map(ask, others)), strict=True))
 
     async def _on_refold(self, message: Msg) -> None:
         task = asyncio.create_task(self._refold_and_answer(message), name="refold for another node")

@@ -354,6 +354,8 @@ async def restore_streams(
     digest: str,
     now: datetime,
     erasures: Sequence[tuple[str, ErasureRequested]] = (),
+    *,
+    replicas: int = 1,
 ) -> int:
     """Create the streams in an empty broker from a checked backup, and record that; returns the record's sequence.
 
@@ -364,10 +366,12 @@ async def restore_streams(
         digest: SHA-256 of the file.
         now: The time, UTC.
         erasures: Requests that came after the backup, each with its workspace; the first start carries them out.
+        replicas: Copies of the streams, whatever their number was in the backup.
     """
     with zipfile.ZipFile(path) as archive:
         for name, part in manifest.streams.items():
-            await restore(client, part.config, part.state, _chunks(archive, name))
+            config = {**part.config, "num_replicas": replicas}
+            await restore(client, config, part.state, _chunks(archive, name))
     payload = JournalRestored(
         backup_sha256=digest, made_at=manifest.made_at, last_seq=manifest.last_seq, messages=manifest.messages
     )

@@ -30,7 +30,7 @@ from ...consumers.host.opening import PutAside, put_damaged_aside
 from ...consumers.host.store import ViewStore, share_one_heap
 from ...consumers.models.embed_reactor import EmbedReactor
 from ...consumers.reactor import Reactor, ReactorContext
-from ...schemas.core.errors import CrewJournalError, DataDirBusy, ViewsDamaged
+from ...schemas.core.errors import CrewJournalError, ViewsDamaged
 from ...schemas.core.ports import DRAWER_KIND, ENTRY_KIND, NearQuery, NearText
 from ...schemas.entries.tables import ADMISSION_PROJECTION
 from ...schemas.settings import GIVE_BACK_GROWTH_BYTES, REST_CPU_SHARE, REST_LOOK_S, Settings
@@ -40,7 +40,7 @@ from ..chain.anchors import anchor_places, signing_key
 from ..chain.sealer import Sealer
 from ..chain.use_cases import ChainProofs
 from ..client.project import claim_journal, note_token
-from ..cluster.membership import live_nodes
+from ..cluster.membership import run_alone
 from ..cluster.routing import RoutedOwnership
 from ..data_dir import PASSWORDS_BYTES, PASSWORDS_FILE, announce, lock, node_id, small_file, subject_key
 from ..entries.live_tail import LiveTail
@@ -436,8 +436,8 @@ class Runtime:
         """
         settings = self._settings
         if settings.node is None:
-            if settings.nats is not None and (running := await live_nodes(client)):
-                raise DataDirBusy(f"{', '.join(running)} run on this journal", hint="start this node with --node NAME")
+            if settings.nats is not None:
+                await run_alone(client)
             return None
         assert self._link is not None
         members = RoutedOwnership(

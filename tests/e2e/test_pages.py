@@ -25,7 +25,7 @@ OPTIONS = {"docs/indexing.md": ("--embedder", "minilm")}
 NOT_RUN = {
     "README.md": 2,
     "docs/chat-models.md": 1,
-    "docs/cluster.md": 3,
+    "docs/cluster.md": 4,
     "docs/embeddings.md": 2,
     "docs/installing.md": 2,
     "docs/operating.md": 2,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
+from support.nats import running_broker
+from support.nodes import running_nodes
 from support.running import running_node
 
 from crew_journal.schemas.core.errors import CrewJournalError, EntryConflict, InvalidQuery, NotAllowed, NotFound
@@ -19,6 +22,7 @@ from crew_journal.services.runtime.node import Runtime
 
 WORDS = "correct horse battery staple"
 OTHERS = "four other words here"
+FOLDED_S = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -283,3 +287,21 @@ async def test_a_password_works_after_a_restart_and_one_that_was_removed_meanwhi
         assert f"{second.http_url}/ui/join/" in done.text
         accounts = (await browser.http.get(f"{browser.home}sign-ins")).text
         assert "guest" in accounts
+
+
+async def test_a_former_password_is_refused_by_the_node_on_which_it_was_set(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(running_broker(tmp_path / "broker"))
+        at = {"nats": broker.url, "nats_user": broker.user, "nats_password": broker.password}
+        nodes = await stack.enter_async_context(running_nodes(tmp_path, ("a", "b"), **at))
+        one, two = [await stack.enter_async_context(visitor(node)) for node in nodes.values()]
+        await joined(nodes["a"], one, "maria")
+        assert (await one.sign_in("maria")).status_code == 303
+        async with owner(nodes["b"]) as journal:
+            invited = await journal.invite_person("maria")
+        assert (await two.join(invited.path, OTHERS)).status_code == 303
+        assert (await two.sign_in("maria", OTHERS)).status_code == 303
+        async with asyncio.timeout(FOLDED_S):
+            while await one.is_in():  # noqa: ASYNC110  # its session ends when the node has folded the new password
+                await asyncio.sleep(0.05)
+        assert (await one.sign_in("maria")).status_code == 401

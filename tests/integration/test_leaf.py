@@ -15,6 +15,7 @@ import pytest
 from support.running import running_node
 
 from crew_journal.schemas.core.errors import Unavailable
+from crew_journal.services.cli import leaf
 from crew_journal.services.cli.leaf import STATE_FILE, Leaf
 from crew_journal.services.client import AsyncCrewJournal
 
@@ -80,7 +81,10 @@ async def both_have(pair: Pair, expected: set[str]) -> None:
 
 
 @pytest.mark.parametrize("each", SIZES)
-async def test_a_leaf_that_was_cut_off_is_whole_after_it_and_nothing_is_there_twice(tmp_path: Path, each: int) -> None:
+async def test_a_leaf_that_was_cut_off_is_whole_after_it_and_nothing_is_there_twice(
+    tmp_path: Path, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaf, "AT_ONCE", 500)
     async with pair(tmp_path) as both:
         here = [f"laptop {number}" for number in range(each)]
         there = [f"hub {number}" for number in range(each)]
@@ -131,6 +135,21 @@ async def test_documents_come_together_and_a_conflict_loses_no_text(tmp_path: Pa
             kept = [(await side.document_read(**crew, version=version.seq)).content for version in versions]
             assert "- deploy on Tuesdays\n" in kept
         assert (await leaf.exchange()).documents == 0, "at rest"
+
+
+async def test_a_document_that_both_sides_began_by_appending_has_the_lines_of_both(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        log: dict[str, Any] = {"tier": "daily", "key": "2026-11-29", "agent_id": "ada"}
+        topic: dict[str, Any] = {"tier": "topics", "key": "deploy", "scope": "crew", "crew_id": "red"}
+        for side, text in ((both.laptop, "from the train"), (both.hub, "from the office")):
+            await side.document_write(**log, mode="append", content=text)
+            await side.document_write(**log, mode="append", content=f"more {text}")
+            await side.document_write(**topic, mode="replace", content=text)
+        assert (await both.leaf().exchange()).conflicts == 1, "of the topic, which was not appended to"
+        for side in (both.laptop, both.hub):
+            lines = (await side.document_read(**log)).content.splitlines()
+            assert lines == ["from the office", "more from the office", "from the train", "more from the train"]
+            assert (await side.document_read(**topic)).content == "from the office"
 
 
 async def test_a_leaf_at_rest_asks_each_side_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

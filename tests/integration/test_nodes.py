@@ -34,6 +34,7 @@ from crew_journal.schemas.core.errors import (
 )
 from crew_journal.services.client import AsyncCrewJournal
 from crew_journal.services.cluster.membership import DEAD_S
+from crew_journal.services.cluster.routing import RoutedOwnership
 from crew_journal.services.journal.broker.broker import ManagedBroker
 from crew_journal.services.journal.broker.connection import connect, encode_headers
 from crew_journal.services.journal.broker.streams import stream_head
@@ -45,6 +46,8 @@ NAMES = ("a", "b", "c")
 ERASED_S = 30.0
 KNOWN_S = 2.0
 """Seconds until every node has folded a token."""
+ANSWERED_S = 5.0
+"""Seconds without an answer to a search after a fault."""
 AT_ONCE = 12
 
 
@@ -232,6 +235,17 @@ async def test_an_erasure_leaves_no_text_at_any_node_and_names_the_absent(
             proof = await client.prove_erased(canary=text)
             assert not proof.files, proof
             assert not proof.views, proof
+    async with running_node(tmp_path / "a", node="a", **at(broker)) as alone, client_of(alone) as client:
+        await assigned(client, NAMES[:1])
+        more = await client.append({"entry_type": "run.completed", "summary": text})
+        await client.count(min_seq=more.seq)
+        erasure = await client.forget(ids=[more.id], reason="test")
+        assert erasure.erasure_id is not None
+        async with asyncio.timeout(ERASED_S):
+            while (done := await client.erasure(erasure.erasure_id)).state != "completed":  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        assert "node b" not in done.counts
+        assert any("node b" in place for place in done.not_proven)
 
 
 async def test_a_node_with_another_key_a_taken_name_or_no_name_is_refused(
@@ -250,6 +264,48 @@ async def test_a_node_with_another_key_a_taken_name_or_no_name_is_refused(
             with pytest.raises(error):
                 async with running_node(data, node=name, **at(broker)):
                     pass
+
+
+async def test_a_node_beside_one_that_was_started_without_a_name_is_refused(
+    tmp_path: Path, broker: ManagedBroker
+) -> None:
+    folders = make_data_dirs(tmp_path, NAMES[:2])
+    async with running_node(folders["a"], **at(broker)):
+        for name in ("b", None):
+            with pytest.raises(DataDirBusy):
+                async with running_node(folders["b"], node=name, **at(broker)):
+                    pass
+    async with running_node(folders["a"], node="a", **at(broker)):
+        pass
+
+
+async def test_a_search_whose_answer_is_lost_with_a_connection_is_answered_by_the_node_that_was_asked(
+    tmp_path: Path, broker: ManagedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members: dict[str, RoutedOwnership] = {}
+    serve = RoutedOwnership.serve
+
+    async def noted(self: RoutedOwnership, *given: Any) -> None:
+        members[self.name] = self
+        await serve(self, *given)
+
+    monkeypatch.setattr(RoutedOwnership, "serve", noted)
+    async with running_nodes(tmp_path, NAMES[:2], **at(broker)) as nodes, client_of(nodes["a"]) as client:
+        workspace, asked = owned_by("b", NAMES[:2]), asyncio.Event()
+        note = {"entry_type": "run.completed", "summary": "the mill is sold", "workspace_id": workspace}
+        seq = (await client.append(note)).seq
+
+        async def lost(_message: Any) -> None:
+            asked.set()
+
+        monkeypatch.setattr(members["b"], "_answer", lost)
+        for name in NAMES[:2]:
+            asked.clear()
+            recall = asyncio.create_task(client.recall("mill", min_seq=seq, workspace_id=workspace))
+            await asked.wait()
+            members[name].client._transport.close()  # type: ignore[union-attr]  # nats-py connects again
+            async with asyncio.timeout(ANSWERED_S):
+                assert (await recall).hits
 
 
 async def test_a_stopped_owner_is_replaced_at_once(tmp_path: Path, broker: ManagedBroker) -> None:

@@ -32,6 +32,8 @@ API_TIMEOUT_S: Final = 10.0
 """Seconds for one request to JetStream; creating a stream takes about 5 ms, recovery of a large one longer."""
 STREAM_NOT_FOUND: Final = 10_059
 """JetStream's err_code for a stream that does not exist."""
+TOO_FEW_SERVERS: Final = frozenset({10_005, 10_074})
+"""JetStream's err_codes if a stream has more copies than servers can hold."""
 SUBJECTS_OVERLAP: Final = 10_065
 """JetStream's err_code if another stream has one of the subjects."""
 
@@ -213,6 +215,8 @@ def _raise_refusal(name: str, answer: Mapping[str, Any]) -> None:
     text = f"the broker refuses stream {name}: {error.get('description', error)}"
     if error.get("err_code") == SUBJECTS_OVERLAP:
         raise StreamMismatch(text, hint="another stream holds one of our subjects; use another account or remove it")
+    if error.get("err_code") in TOO_FEW_SERVERS:
+        raise BrokerError(text, hint="each of the --replicas needs a nats-server of the cluster; name fewer")
     raise BrokerError(text, hint="does the user have the rights, and the account JetStream and space?")
 
 

@@ -7,6 +7,7 @@ tables. A statement that names another one cannot be bound there, however it is 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -49,6 +50,9 @@ class Ownership:
         self._tables = frozenset(table.name for table in projection.tables)
         self._scratch: frozenset[str] = frozenset(getattr(projection, "scratch", ()))
         self._accepted: set[str] = set()
+        self._lock = (
+            threading.Lock()
+        )  # several nodes of one test fold at once, and the connection refuses a second call
         self._con = duckdb.connect(":memory:", config={"threads": 1, "enable_external_access": False})
         for sql in map(ddl, projection.tables):
             self._con.execute(sql)
@@ -65,7 +69,8 @@ class Ownership:
     def check(self, sql: str, params: Sequence[Any] | Mapping[str, Any]) -> None:
         """Raises TableNotOwned unless the statement reads and writes the projection's own tables only."""
         if sql not in self._accepted:
-            self._bind(sql, params)
+            with self._lock:
+                self._bind(sql, params)
             self._accepted.add(sql)
 
     def _bind(self, sql: str, params: Sequence[Any] | Mapping[str, Any]) -> None:

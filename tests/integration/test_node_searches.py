@@ -42,6 +42,13 @@ async def nodes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[
             yield running
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, too, the owner is asked to its end: a node that answers for it keeps the texts."""
+    for name in ("SILENT_S", "LOADED_S", "CAUGHT_UP_S"):
+        monkeypatch.setattr(routing, name, LINKED_S)
+
+
 @pytest.fixture
 async def clients(nodes: dict[str, Runtime]) -> AsyncIterator[tuple[AsyncCrewJournal, ...]]:
     async with AsyncExitStack() as stack:
@@ -126,6 +133,7 @@ async def test_the_next_node_answers_while_the_owner_loads(
         return await in_thread(cache, *given)
 
     monkeypatch.setattr(HotCache, "in_thread", slow_at_first)
+    monkeypatch.setattr(routing, "LOADED_S", 0.25)
     before = [await kept(client) for client in clients]
     for client in clients:
         assert (await client.recall("oil", min_seq=last.seq, workspace_id=workspace)).hits

@@ -379,9 +379,10 @@ class FoldError(CrewJournalError):
 
 
 class VerificationFailed(CrewJournalError):
-    """A live view differs from a fresh rebuild."""
+    """A live view differs from a fresh rebuild, or a message from the one that was sealed."""
 
     title = "Verification failed"
+    status = 409
     exit_code = 6
 
 
